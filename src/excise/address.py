@@ -1,0 +1,76 @@
+"""The address grammar: one string that names a substrate in the CLI, plans, Python, results and report.
+
+[WRAPPER:]NAME[+guest][?key=value[&key=value]]      pool:docker+guest?host=unix:///run/docker.sock
+NAME:key=value[,key=value]                          fake:broken=secrets, short for fake?broken=secrets
+URL                                                 https://host:8700
+"""
+
+import re
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+
+from excise.errors import SpecError
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+_WRAPPERS = ("pool",)
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """A parsed address; `str()` gives its one canonical spelling."""
+
+    name: str
+    guest: bool = False
+    options: Mapping[str, str] = {}
+    wrappers: tuple[str, ...] = ()
+    url: str | None = None
+
+    def __str__(self) -> str:
+        if self.url:
+            return self.url
+        query = "?" + urlencode(self.options, safe="/:,.") if self.options else ""
+        return "".join(f"{w}:" for w in self.wrappers) + self.name + ("+guest" if self.guest else "") + query
+
+
+def parse(text: str) -> Address:
+    """The address `text` spells, or a SpecError that shows what one looks like."""
+    if text.startswith(("http://", "https://", "unix://")):
+        return Address(name="remote", url=text)
+    head, _, query = text.partition("?")
+    wrappers: list[str] = []
+    while ":" in head and head.partition(":")[0] in _WRAPPERS:
+        wrapper, _, head = head.partition(":")
+        wrappers.append(wrapper)
+    name, colon, short = head.partition(":")
+    if colon and query:
+        raise _malformed(text, "options are given twice, after ':' and after '?'")
+    name, plus, path = name.partition("+")
+    if not _NAME.fullmatch(name):
+        raise _malformed(text, f"{name!r} is not a name")
+    if plus and path != "guest":
+        raise _malformed(text, f"'+{path}' is not a path; there is +guest")
+    pairs = short.split(",") if colon else []
+    return Address(
+        name=name,
+        guest=bool(plus),
+        options=_options(text, "&".join(pairs) if colon else query),
+        wrappers=tuple(wrappers),
+    )
+
+
+def _options(text: str, query: str) -> dict[str, str]:
+    if not query:
+        return {}
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
+    except ValueError:
+        raise _malformed(text, f"{query!r} is not key=value") from None
+    options = dict(pairs)
+    if len(options) != len(pairs):
+        raise _malformed(text, "a key is given twice")
+    return options
+
+
+def _malformed(text: str, reason: str) -> SpecError:
+    return SpecError(f"{text!r} is not an address: {reason}. One looks like docker, pool:docker+guest or local?key=value")

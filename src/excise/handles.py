@@ -1,0 +1,91 @@
+"""What every implementation of a Handle does the same way, written once for all of them."""
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+
+from excise.action import Action, Batch, Command, End, Exec, Exit, Keep, Observation, Output
+from excise.errors import CreateError, SandboxLost
+from excise.output import Kept
+from excise.spec import Spec
+from excise.substrate import Handle, Process
+
+FIRST_PROBE_PAUSE_S = 0.01
+LONGEST_PROBE_PAUSE_S = 0.5
+
+
+def environment(image: Mapping[str, str], spec: Spec, action: Command | None = None) -> dict[str, str]:
+    """The variables an action sees: the image's, the spec's, its secrets, and its own, the later winning."""
+    secrets = {name: secret.reveal() for name, secret in spec.secrets.items()}
+    return {**image, **spec.env, **secrets, **(action.env if action is not None else {})}
+
+
+async def observe(process: Process, keep: Keep) -> Observation:
+    """Read a process to its end, keeping the head and the tail of each stream."""
+    kept = {"stdout": Kept(keep), "stderr": Kept(keep)}
+    async for event in process.events():
+        match event:
+            case Output(stream, data):
+                kept[stream].feed(data)
+            case Exit(observation):
+                return msgspec.structs.replace(
+                    observation,
+                    stdout=kept["stdout"].bytes(),
+                    stderr=kept["stderr"].bytes(),
+                    dropped_bytes=sum(k.dropped_bytes for k in kept.values()),
+                )
+    raise SandboxLost("a process's events ended without its exit")
+
+
+async def run_batch(handle: Handle, batch: Batch) -> Observation:
+    """Run the parts in turn; for substrates whose wire has no batch of its own."""
+    parts: list[Observation] = []
+    for action in batch.actions:
+        parts.append(await handle.run(action))
+        if batch.stop_on_failure and not parts[-1].ok:
+            break
+    return combine(parts)
+
+
+def combine(parts: list[Observation]) -> Observation:
+    """A Batch's Observation: it exits as its last part did."""
+    last = parts[-1] if parts else Observation()
+    guest = [p.guest_ns for p in parts]
+    return Observation(
+        end=last.end,
+        exit_code=last.exit_code,
+        signal=last.signal,
+        guest_ns=None if None in guest else sum(g for g in guest if g is not None),
+        still_running=any(p.still_running for p in parts),
+        parts=tuple(parts),
+    )
+
+
+async def make_ready(handle: Handle, spec: Spec, first: Action | None = None) -> None:
+    """A first command's result, then the spec's steps, boot commands and ready probes: the start state."""
+    answer = await handle.run(first if first is not None else Exec(("true",), timeout_s=60))
+    if not answer.ok:
+        raise CreateError(f"the sandbox's first command failed: {answer.text.strip()}")
+    for step in spec.all_steps():
+        seen = await handle.run(Batch(step.actions))
+        if not seen.ok:
+            raise CreateError(f"step {step.name!r} failed: {seen.parts[-1].text.strip() or seen.end.value}")
+    await start_up(handle, spec)
+
+
+async def start_up(handle: Handle, spec: Spec) -> None:
+    """Boot commands and ready probes, as after every create, reset and fork."""
+    for command in spec.boot:
+        await handle.start(command)
+    for probe in spec.ready:
+        pause_s = FIRST_PROBE_PAUSE_S
+        while not (await handle.run(probe)).ok:
+            # A service inside tells nobody outside that it is up: asking again is all there is. The caller's deadline ends it.
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PROBE_PAUSE_S)
+
+
+def failed_file(number: int) -> Observation:
+    """A file action that the sandbox's own file system refused."""
+    return Observation(end=End.EXITED, exit_code=1, errno=number)

@@ -1,0 +1,70 @@
+"""Names to substrates, without importing any. Ours are listed here; others register a NAME by the entry point `excise.substrates`.
+
+An entry point names a callable whose keyword parameters are the address's options: the substrate's class will do.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, get_type_hints
+
+import msgspec
+
+from excise.address import Address, parse
+from excise.errors import SpecError, Unsupported
+from excise.substrate import Substrate
+
+_OURS: dict[str, str] = {
+    "fake": "excise.substrates.fake:FakeSubstrate",
+    "local": "excise.substrates.local:LocalSubstrate",
+    "chroot": "excise.substrates.chroot:ChrootSubstrate",
+    "command": "excise.substrates.command:CommandSubstrate",
+    "bubblewrap": "excise.substrates.command:bubblewrap",
+    "runc": "excise.substrates.command:runc",
+    "docker": "excise.substrates.docker:DockerSubstrate",
+}
+_GROUP = "excise.substrates"
+
+
+def names() -> tuple[str, ...]:
+    """Every registered NAME, ours first."""
+    return (*_OURS, *sorted(e.name for e in entry_points(group=_GROUP) if e.name not in _OURS))
+
+
+def make(text: str) -> Substrate:
+    """The substrate that the address `text` names. Nothing runs yet: `probe` or `create` is the first contact."""
+    address = parse(text)
+    if address.url:
+        raise Unsupported(f"{text} is a remote host, which Excise does not speak to yet; name a substrate of this machine")
+    if address.wrappers:
+        raise Unsupported(f"{address.wrappers[0]}: is not built yet; leave it out and use {address.name} itself")
+    factory = _factory(address.name)
+    if address.guest:
+        raise Unsupported(f"+guest is not built yet; use {address.name}, which takes its own path")
+    return factory(**_converted(factory, address))
+
+
+def _factory(name: str) -> Callable[..., Substrate]:
+    if name in _OURS:
+        module, _, attribute = _OURS[name].partition(":")
+        return getattr(import_module(module), attribute)
+    for entry in entry_points(group=_GROUP, name=name):
+        return entry.load()
+    raise SpecError(f"no substrate is called {name!r}; there are: {', '.join(names())}")
+
+
+def _converted(factory: Callable[..., Substrate], address: Address) -> Mapping[str, Any]:
+    """The address's options, as the types the factory's parameters are annotated with."""
+    parameters = inspect.signature(factory).parameters
+    hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    values: dict[str, Any] = {}
+    for key, text in address.options.items():
+        if key not in parameters:
+            known = ", ".join(sorted(parameters)) or "none"
+            raise SpecError(f"{address.name} has no option {key!r}; its options: {known}")
+        try:
+            values[key] = msgspec.convert(text, hints[key], strict=False)
+        except msgspec.ValidationError as error:
+            raise SpecError(f"{address.name}?{key}={text}: {error}") from None
+    return values

@@ -1,0 +1,327 @@
+"""What a user holds: one concrete class over any substrate.
+
+Conveniences, spans, deadlines and error mapping are written here once, so that a substrate is only mechanism.
+"""
+
+import asyncio
+import errno
+import os
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from excise.action import (
+    Action,
+    Batch,
+    Command,
+    Exec,
+    FileInfo,
+    List,
+    MakeDir,
+    Move,
+    Observation,
+    Read,
+    Remove,
+    Shell,
+    Stat,
+    Write,
+)
+from excise.errors import CreateError, ReadyTimeout, SandboxLost, SpecError
+from excise.registry import make
+from excise.spec import Spec
+from excise.substrate import Connection, Handle, Process, Snapshot, Substrate
+from excise.trace import Span, span
+
+ANSWER_GRACE_S = 30.0
+"""How long after an action's own timeout the machinery may still take to say so before it counts as dead."""
+
+
+class Sandbox:
+    """A software environment for one rollout: `async with Sandbox("docker", Spec()) as box: await box.run("make")`."""
+
+    def __init__(
+        self,
+        substrate: Substrate | str,
+        start: Spec | Snapshot | None = None,
+        *,
+        ttl_s: float = 3600.0,
+        wait_s: float = 120.0,
+        timeout_s: float = 600.0,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        """`ttl_s`: lease, after which gc may take it. `wait_s`: for create and ready. `timeout_s`: of an action that names none."""
+        self._given = substrate
+        self._start = start if start is not None else Spec()
+        self._ttl_s = ttl_s
+        self._wait_s = wait_s
+        self._timeout_s = timeout_s
+        self._labels = dict(labels or {})
+        self._substrate: Substrate | None = None
+        self._handle: Handle | None = None
+        self._pid = os.getpid()
+        self._name = ""
+
+    # ---- life
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Create the sandbox and wait until a first command has answered."""
+        if self._handle is not None:
+            return
+        self._substrate = make(self._given) if isinstance(self._given, str) else self._given
+        self._name = request_id = uuid.uuid4().hex
+        labels = {**(self._start.labels if isinstance(self._start, Spec) else {}), **self._labels}
+        try:
+            async with asyncio.timeout(self._wait_s):
+                with span("create", self._name):
+                    self._handle = await self._substrate.create(
+                        self._start, deadline_s=self._wait_s, lease_s=self._ttl_s, labels=labels, request_id=request_id
+                    )
+                with span("ready", self._name):
+                    await self._handle.ready()
+        except TimeoutError:
+            made = self._handle is not None
+            await self.close()
+            if made:
+                raise ReadyTimeout(
+                    f"{self._substrate.address} made a sandbox that did not answer in {self._wait_s:g} s"
+                ) from None
+            raise CreateError(
+                f"{self._substrate.address} made no sandbox in {self._wait_s:g} s; raise wait_s if it is only slow"
+            ) from None
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Throw the sandbox away; nothing of it is left. Twice is fine."""
+        handle, self._handle = self._handle, None
+        substrate, self._substrate = self._substrate, None
+        if handle is not None:
+            with span("cleanup", self._name):
+                await _finish(handle.close())
+        if substrate is not None and isinstance(self._given, str):
+            await _finish(substrate.close())
+
+    @property
+    def id(self) -> str:
+        return self._live().id
+
+    async def renew(self, ttl_s: float) -> None:
+        """Move the lease's end to `ttl_s` from now."""
+        await self._live().renew(ttl_s)
+
+    def _live(self) -> Handle:
+        if os.getpid() != self._pid:
+            raise RuntimeError("this Sandbox was opened before os.fork(): open another in the child process")
+        if self._handle is None:
+            raise RuntimeError("this Sandbox is not open: use it inside `async with`")
+        return self._handle
+
+    # ---- actions
+
+    async def run(
+        self,
+        action: str | Sequence[str] | Action,
+        *,
+        session: str | None = None,
+        timeout_s: float | None = None,
+        **common: Any,
+    ) -> Observation:
+        """Run shell text, an argv list, or an action record, and return what came of it.
+
+        A file action's failure is raised as the built-in exception; a command's never is.
+        """
+        handle = self._live()
+        act = self._as_action(action, session, timeout_s, common)
+        limit_s = _longest_s(act, self._timeout_s)
+        with span("action", self._name, _kind(act)) as recorded:
+            try:
+                async with asyncio.timeout(limit_s + ANSWER_GRACE_S):
+                    seen = await handle.run(act)
+            except TimeoutError:
+                raise SandboxLost(f"no answer {ANSWER_GRACE_S:g} s after the action's own timeout of {limit_s:g} s") from None
+            _note(recorded, seen)
+        if seen.errno is not None and not isinstance(act, Batch):
+            raise _as_exception(act, seen.errno)
+        return seen
+
+    async def start(
+        self,
+        action: str | Sequence[str] | Command,
+        *,
+        session: str | None = None,
+        timeout_s: float | None = None,
+        **common: Any,
+    ) -> Process:
+        """Start a command and hold it: events as they come, stdin, signals."""
+        act = self._as_action(action, session, timeout_s, common)
+        if not isinstance(act, Exec | Shell):
+            raise SpecError(f"start takes a command, not {type(act).__name__}")
+        return await self._live().start(act)
+
+    def _as_action(
+        self, action: str | Sequence[str] | Action, session: str | None, timeout_s: float | None, common: dict[str, Any]
+    ) -> Action:
+        if not isinstance(action, str | list | tuple):
+            if session is not None or timeout_s is not None or common:
+                raise SpecError("an action record carries its own session and options: give them there, not beside it")
+            assert not isinstance(action, Sequence)
+            if isinstance(action, Exec | Shell) and action.timeout_s is None:
+                return _with_timeout(action, self._timeout_s)
+            return action
+        if timeout_s is None:
+            timeout_s = self._timeout_s
+        try:
+            if isinstance(action, str):
+                return Shell(action, session=session, timeout_s=timeout_s, **common)
+            if session is not None:
+                raise SpecError("a session takes shell text, not an argv list")
+            return Exec(tuple(action), timeout_s=timeout_s, **common)
+        except TypeError as error:
+            raise SpecError(f"run has no such option: {error}") from None
+
+    # ---- files
+
+    async def read(self, path: str) -> bytes:
+        return (await self.run(Read(path))).stdout
+
+    async def write(self, path: str, data: bytes | str, *, mode: int | None = None) -> None:
+        await self.run(Write(path, data.encode() if isinstance(data, str) else data, mode=mode))
+
+    async def list(self, path: str) -> tuple[FileInfo, ...]:
+        return (await self.run(List(path))).files
+
+    async def stat(self, path: str) -> FileInfo:
+        return (await self.run(Stat(path))).files[0]
+
+    async def remove(self, path: str, *, recursive: bool = False) -> None:
+        await self.run(Remove(path, recursive))
+
+    async def move(self, path: str, target: str) -> None:
+        await self.run(Move(path, target))
+
+    async def make_dir(self, path: str) -> None:
+        await self.run(MakeDir(path))
+
+    async def upload(self, path: str, tar: AsyncIterable[bytes]) -> None:
+        """Unpack a tar stream into the directory `path`."""
+        with span("upload", self._name):
+            await self._live().upload(path, tar)
+
+    def download(self, path: str) -> AsyncIterator[bytes]:
+        """`path` as a tar stream."""
+        return self._live().download(path)
+
+    async def connect(self, port: int) -> Connection:
+        """A byte stream to a port inside."""
+        return await self._live().connect(port)
+
+    # ---- state
+
+    async def snapshot(self) -> Snapshot:
+        with span("snapshot", self._name):
+            return await self._live().snapshot()
+
+    async def reset(self, snapshot: Snapshot) -> None:
+        """Go back to `snapshot`: its processes, /tmp, sessions too, as after a create."""
+        with span("reset", self._name):
+            await self._live().reset(snapshot)
+
+    async def pause(self) -> None:
+        await self._live().pause()
+
+    async def resume(self) -> None:
+        await self._live().resume()
+
+    @asynccontextmanager
+    async def fork(self, count: int) -> AsyncGenerator[tuple["Sandbox", ...]]:
+        """`count` siblings of this state, closed together; if one cannot be made, none is left."""
+        if count < 1:
+            raise SpecError(f"fork({count}): a group has at least one sandbox")
+        snapshot = await self.snapshot()
+        substrate = self._substrate
+        assert substrate is not None
+        children = tuple(
+            Sandbox(substrate, snapshot, ttl_s=self._ttl_s, wait_s=self._wait_s, timeout_s=self._timeout_s, labels=self._labels)
+            for _ in range(count)
+        )
+        try:
+            await _open_all(children)
+            yield children
+        finally:
+            await _finish(_close_all(children, substrate, snapshot))
+
+
+async def _open_all(sandboxes: Sequence[Sandbox]) -> None:
+    """Open all, or raise what the first failure was; who owns them closes those that did open."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for sandbox in sandboxes:
+                group.create_task(sandbox.open())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+async def _close_all(sandboxes: Sequence[Sandbox], substrate: Substrate, snapshot: Snapshot) -> None:
+    outcomes = await asyncio.gather(*(sandbox.close() for sandbox in sandboxes), return_exceptions=True)
+    await substrate.discard(snapshot)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+async def _finish(cleanup: Any) -> None:
+    """Carry a cleanup to its end even if the caller is cancelled meanwhile; the cancellation comes after it."""
+    task = asyncio.ensure_future(cleanup)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                raise
+            cancelled = error
+        except Exception:  # noqa: BLE001, S110 - raised by task.result() below
+            pass
+    task.result()
+    if cancelled is not None:
+        raise cancelled
+
+
+def _with_timeout(action: Command, timeout_s: float) -> Command:
+    return msgspec.structs.replace(action, timeout_s=timeout_s)
+
+
+def _longest_s(action: Action, default_s: float) -> float:
+    if isinstance(action, Batch):
+        return sum(_longest_s(a, default_s) for a in action.actions)
+    timeout_s = action.timeout_s if isinstance(action, Exec | Shell) else None
+    return default_s if timeout_s is None else timeout_s
+
+
+def _kind(action: Action) -> str:
+    if isinstance(action, Shell) and action.session is not None:
+        return "session"
+    return type(action).__name__.lower()
+
+
+def _note(recorded: Span, seen: Observation) -> None:
+    recorded.guest_ns = seen.guest_ns
+    recorded.cpu_ns = seen.cpu_ns
+    recorded.outcome = seen.end.value if seen.errno is None else errno.errorcode.get(seen.errno, "error")
+
+
+def _as_exception(action: Action, number: int) -> OSError:
+    path = action.path if isinstance(action, Read | Write | List | Stat | Remove | Move | MakeDir) else None
+    return OSError(number, os.strerror(number), path)

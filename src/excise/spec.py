@@ -1,0 +1,124 @@
+"""What a rollout asks for: an image, the steps that lead from it to the start state, and the terms it runs on."""
+
+import enum
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from excise.action import Command, FileAction, Shell
+from excise.errors import SpecError
+
+Kernel = Literal["shared", "intercepted", "own"]
+
+
+class Stage(enum.Enum):
+    """How deep in the preparation a step lies; warm pools keep sandboxes at each depth."""
+
+    BASE = "base"
+    IMAGE = "image"
+    REPO = "repo"
+    DEPS = "deps"
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A named piece of preparation: its actions must all succeed."""
+
+    name: str
+    actions: tuple[Command | FileAction, ...]
+    stage: Stage = Stage.DEPS
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sandbox may use. None means no limit was asked for, not that there is none."""
+
+    memory_bytes: int | None = None
+    cpus: float | None = None
+    pids: int | None = None
+    disk_bytes: int | None = None
+    inodes: int | None = None
+
+    def asked(self) -> frozenset[str]:
+        return frozenset(name for name in self.__struct_fields__ if getattr(self, name) is not None)
+
+
+class Allow(msgspec.Struct, frozen=True):
+    """Egress to these hosts and ports, and nothing else."""
+
+    hosts: tuple[str, ...]
+    ports: tuple[int, ...] = (443,)
+
+
+Network = Literal["none", "open"] | Allow
+
+
+class Mount(msgspec.Struct, frozen=True):
+    """A host directory inside the sandbox, read-only unless said otherwise."""
+
+    source: str
+    target: str
+    read_only: bool = True
+
+
+class Secret:
+    """A value that is handed to actions as an environment variable and never shows in a text we write."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a Secret is not pickled: hand it to the process that needs it")
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """A start state and its terms. `env`, `workdir` and `user` default to the image's own."""
+
+    image: str = "host"
+    repo: str | None = None
+    """`url@commit`: cloned into the working directory by a step of its own."""
+    deps: str | None = None
+    """A shell script that installs what the repository needs, run after the clone."""
+    steps: tuple[Step, ...] = ()
+    env: Mapping[str, str] = {}
+    workdir: str | None = None
+    user: str | None = None
+    boot: tuple[Command, ...] = ()
+    """Started, and left running, after every create, reset and fork."""
+    ready: tuple[Command, ...] = ()
+    """Must succeed before the sandbox is handed out, each time."""
+    network: Network | None = None
+    """None: as closed as the substrate can make it. "none" said aloud must be enforced, or the spec is refused."""
+    mounts: tuple[Mount, ...] = ()
+    secrets: Mapping[str, Secret] = {}
+    devices: tuple[str, ...] = ()
+    limits: Limits = Limits()
+    isolation: Kernel | None = None
+    """The least separation from the host's kernel that will do."""
+    needs: frozenset[str] = frozenset()
+    """Names of Capabilities the rollout cannot do without."""
+    labels: Mapping[str, str] = {}
+
+    def all_steps(self) -> tuple[Step, ...]:
+        """Every step in order, those that `repo` and `deps` stand for included."""
+        made: list[Step] = []
+        if self.repo is not None:
+            made.append(_clone_step(self.repo))
+        if self.deps is not None:
+            made.append(Step("deps", (Shell(self.deps),), Stage.DEPS))
+        return (*made, *self.steps)
+
+
+def _clone_step(repo: str) -> Step:
+    url, at, commit = repo.rpartition("@")
+    if not (url and at and commit) or "/" in commit or commit.startswith("-") or url.startswith("-"):
+        raise SpecError(f"repo={repo!r} is not url@commit; name the commit, so that the start state is one state")
+    script = 'git init -q . && git fetch -q --depth 1 "$url" "$commit" && git checkout -q FETCH_HEAD'
+    return Step("repo", (Shell(script, env={"url": url, "commit": commit}),), Stage.REPO)

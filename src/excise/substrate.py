@@ -1,0 +1,201 @@
+"""The seam: what an implementer writes. What a user holds is `Sandbox`.
+
+Everything that can hand out a sandbox is a Substrate: a container engine, a cluster, a pool over another substrate.
+"""
+
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from typing import Literal, Protocol
+
+import msgspec
+
+from excise.action import Action, Command, Event, Observation
+from excise.errors import SpecError, Unsupported
+from excise.spec import Allow, Kernel, Spec
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a substrate can do, as data, before anything is created. What is not declared raises Unsupported."""
+
+    kernel: Kernel = "shared"
+    isolates: frozenset[Literal["files", "processes", "network", "ipc", "users"]] = frozenset()
+    """What of one sandbox others (and the host) cannot see or touch."""
+    snapshot: Literal["files", "processes"] | None = None
+    stream: bool = False
+    """`start`: output as it comes, stdin while it runs, signals."""
+    sessions: bool = False
+    pty: bool = False
+    attach: bool = False
+    """`attach` and `list`: a sandbox outlives the client that made it."""
+    users: bool = False
+    pause: bool = False
+    ports: bool = False
+    """`connect(port)`."""
+    mounts: bool = False
+    devices: bool = False
+    background: bool = False
+    """A process an action leaves running lives on after it."""
+    signals: bool = False
+    """A death by signal is told from an exit code above 128."""
+    guest_clock: bool = False
+    """`guest_ns`: the action's own duration is measured inside, next to the process."""
+    limits: frozenset[str] = frozenset()
+    """Names of `Limits` fields that are enforced."""
+    network: frozenset[Literal["none", "allow", "open"]] = frozenset()
+    """Network modes that are enforced; without "none" a sandbox shares the host's network."""
+    versions: Mapping[str, str] = {}
+
+    def has(self, name: str) -> bool:
+        """Whether the ability called `name` (a field of this record) is there."""
+        if name not in self.__struct_fields__ or name in ("kernel", "versions"):
+            known = sorted(set(self.__struct_fields__) - {"kernel", "versions"})
+            raise SpecError(f"no ability is called {name!r}; there are: {', '.join(known)}")
+        return bool(getattr(self, name))
+
+
+_KERNEL_RANK: dict[Kernel, int] = {"shared": 0, "intercepted": 1, "own": 2}
+
+
+def require(spec: Spec, capabilities: Capabilities, address: str) -> None:
+    """Refuse, in one sentence, a spec this substrate cannot honour in full: nothing is ever ignored."""
+    lacking = sorted(name for name in spec.needs if not capabilities.has(name))
+    if lacking:
+        raise SpecError(f"{address} lacks {', '.join(lacking)}, which the spec needs; `excise doctor` shows who has it")
+    if spec.isolation and _KERNEL_RANK[spec.isolation] > _KERNEL_RANK[capabilities.kernel]:
+        raise SpecError(f"{address} has a {capabilities.kernel} kernel; the spec wants it at least {spec.isolation}")
+    unlimited = sorted(spec.limits.asked() - capabilities.limits)
+    if unlimited:
+        raise SpecError(f"{address} does not enforce limits on {', '.join(unlimited)}; drop them or choose another")
+    mode = "allow" if isinstance(spec.network, Allow) else spec.network
+    if mode == "none" and mode not in capabilities.network:
+        raise SpecError(f"{address} cannot cut the network off; leave network unset to accept that, or choose another")
+    if mode is not None and mode != "none" and mode not in capabilities.network:
+        raise SpecError(f"{address} does not build network={mode!r} yet; it has: {_words(capabilities.network)}")
+    for field, asked in (("mounts", spec.mounts), ("devices", spec.devices)):
+        if asked and not capabilities.has(field):
+            raise SpecError(f"{address} does not build the spec's {field} yet; leave the field out")
+    if spec.user is not None and not capabilities.users:
+        raise SpecError(f"{address} runs everything as one user; leave user= out, or choose another substrate")
+
+
+def unsupported(address: str, verb: str) -> Unsupported:
+    return Unsupported(f"{address} does not have {verb}; its Capabilities say so")
+
+
+def _words(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A saved state; it outlives its sandbox. `create(Snapshot)` makes fork a create."""
+
+    id: str
+    address: str
+    spec: Spec
+    parent: str | None = None
+    carries: Literal["files", "processes"] = "files"
+    size_bytes: int = 0
+    lease_s: float | None = None
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A sandbox as `list` sees it."""
+
+    id: str
+    labels: Mapping[str, str] = {}
+    age_s: float | None = None
+    lease_left_s: float | None = None
+    """Below zero: nobody renewed it, and gc may take it."""
+
+
+class Process(Protocol):
+    """A running action. `events` is flow-controlled: who does not read stalls this producer and nobody else."""
+
+    @property
+    def id(self) -> str: ...
+    def events(self) -> AsyncIterator[Event]: ...
+    async def write(self, data: bytes) -> None: ...
+    async def close_stdin(self) -> None: ...
+    async def resize(self, rows: int, columns: int) -> None: ...
+    async def signal(self, number: int) -> None: ...
+    async def wait(self) -> Observation:
+        """Read events to the end, keeping what the action's `keep` says."""
+        ...
+
+    async def kill(self) -> None:
+        """End every process the action started, however it detached; they are dead when this returns."""
+        ...
+
+
+class Handle(Protocol):
+    """One sandbox, as an implementer sees it."""
+
+    @property
+    def id(self) -> str: ...
+    async def ready(self) -> None:
+        """Return once a first command has answered and the spec's steps, boot and ready commands are done."""
+        ...
+
+    async def run(self, action: Action) -> Observation: ...
+    async def start(self, action: Command) -> Process: ...
+    async def upload(self, path: str, tar: AsyncIterable[bytes]) -> None:
+        """Unpack a tar stream into the directory `path`."""
+        ...
+
+    def download(self, path: str) -> AsyncIterator[bytes]:
+        """The file or directory `path` as a tar stream, its names relative to the parent of `path`."""
+        ...
+
+    async def connect(self, port: int) -> "Connection": ...
+    async def snapshot(self) -> Snapshot: ...
+    async def reset(self, snapshot: Snapshot) -> None: ...
+    async def pause(self) -> None: ...
+    async def resume(self) -> None: ...
+    async def renew(self, lease_s: float) -> None: ...
+    async def close(self) -> None:
+        """Leave nothing behind. Twice is fine."""
+        ...
+
+
+class Connection(Protocol):
+    """A byte stream to a port inside a sandbox."""
+
+    async def read(self) -> bytes:
+        """The next bytes; empty at the end."""
+        ...
+
+    async def write(self, data: bytes) -> None: ...
+    async def close(self) -> None: ...
+
+
+class Substrate(Protocol):
+    """Whatever hands out sandboxes."""
+
+    @property
+    def address(self) -> str: ...
+    async def probe(self) -> Capabilities:
+        """What this substrate can do here, found by trying; raises SubstrateError, naming the remedy, if it cannot run."""
+        ...
+
+    async def create(
+        self,
+        start: Spec | Snapshot,
+        *,
+        deadline_s: float,
+        lease_s: float,
+        labels: Mapping[str, str],
+        request_id: str,
+    ) -> Handle:
+        """Make a sandbox. The same request_id twice gives the same sandbox, not two."""
+        ...
+
+    async def attach(self, id: str) -> Handle: ...
+    async def list(self, labels: Mapping[str, str]) -> tuple[Listed, ...]: ...
+    async def discard(self, snapshot: Snapshot) -> None:
+        """Give a snapshot's storage back; sandboxes made from it live on."""
+        ...
+
+    async def collect(self) -> tuple[str, ...]:
+        """Remove what outlived its lease or its owner, and say what it was: `excise gc`."""
+        ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""All that hands out sandboxes, one module each; `registry` finds them by name."""
