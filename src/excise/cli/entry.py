@@ -1,0 +1,67 @@
+"""From a command line to an exit code: the parser, the signals, and the one place where errors become sentences."""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from types import FrameType
+
+from cyclopts import App, Group
+
+from excise.cli.sentences import FAILED, describe, say
+
+_ENDING = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+
+
+def application() -> App:
+    """Every command by its import path: nothing of a command is loaded before it runs."""
+    measure, use, care = (Group(name, sort_key=n) for n, name in enumerate(("Measure", "Use", "Care")))
+    app = App(
+        name="excise",
+        help="Measure what a rollout pays to its infrastructure, and run sandboxes on any substrate.",
+        help_epilogue="An ADDRESS names a substrate: local, chroot, docker, bubblewrap, fake:broken=cwd. "
+        "`excise doctor` lists those that run here; `excise COMMAND --help` has examples.",
+        help_format="plaintext",
+        print_error=False,
+        exit_on_error=False,
+        suppress_keyboard_interrupt=False,
+        result_action="return_value",
+    )
+    app["--help"].show = app["--version"].show = False
+    commands = (
+        (measure, "measure", "Measure the tax of substrates on this machine and print the table."),
+        (use, "run", "Run one command in a fresh sandbox."),
+        (use, "image", "Build, list and remove root-filesystem images."),
+        (use, "check", "Check that a substrate keeps every promise of the contract."),
+        (care, "doctor", "Say what runs on this machine, and how to enable the rest."),
+        (care, "gc", "Remove sandboxes that outlived their lease or their owner."),
+    )
+    for order, (group, name, sentence) in enumerate(commands):
+        app.command(f"excise.cli.{name}:app", name=name, group=group, help=sentence, sort_key=order)
+    return app
+
+
+def main(tokens: Sequence[str] | None = None) -> int:
+    """Run the command that `tokens` (or the process's own arguments) spell."""
+    ended: list[signal.Signals] = []
+
+    def end(number: int, _: FrameType | None) -> None:
+        # asyncio turns SIGINT into a cancellation, and that closes the sandboxes: they are closed for the other endings too.
+        ended.append(signal.Signals(number))
+        signal.raise_signal(signal.SIGINT)
+
+    for number in _ENDING.keys() - {signal.SIGINT}:
+        signal.signal(number, end)
+    try:
+        code = application()(tokens)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        say("ended early; its sandboxes were closed")
+        return _ENDING[ended[0] if ended else signal.SIGINT]
+    except BrokenPipeError:
+        # Whoever read our output left (`excise doctor | head`). Python would complain once more while it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:  # noqa: BLE001 - here every error becomes one sentence
+        return describe(error)
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,124 @@
+"""What this machine offers to substrates, each answer found by trying it; nothing a trial makes outlives it."""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+TRIAL_S = 5.0
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of `excise doctor`."""
+
+    name: str
+    works: bool
+    detail: str
+    """What was seen when it was tried."""
+    remedy: str = ""
+    """The command or change that would enable it."""
+
+
+async def findings() -> tuple[Finding, ...]:
+    """Every trial of the machine itself, all at once."""
+    return tuple(await asyncio.gather(_control_groups(), _user_namespaces(), _overlay(), _kvm(), _mmdebstrap()))
+
+
+async def attempt(*argv: str) -> tuple[bool, str]:
+    """Whether a program succeeds, and the last line it wrote."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+    except OSError as error:
+        return False, f"{argv[0]}: {error.strerror}"
+    try:
+        async with asyncio.timeout(TRIAL_S):
+            written, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.communicate()
+        return False, f"{argv[0]} did not end in {TRIAL_S:g} s"
+    lines = written.decode("utf-8", "replace").strip().splitlines()
+    return process.returncode == 0, lines[-1] if lines else ""
+
+
+async def _control_groups() -> Finding:
+    """Which version, and whether we may make a group: limits rest on that."""
+    top = Path("/sys/fs/cgroup")
+    pure = (top / "cgroup.controllers").exists()
+    version = "v2" if pure else "v1" if (top / "memory").is_dir() else "none"
+    trial = (top if pure else top / "memory") / f"excise-doctor-{os.getpid()}"
+    try:
+        trial.mkdir()
+        trial.rmdir()
+    except OSError as error:
+        remedy = "run as root, or have the group delegated: systemd-run --user --scope -p Delegate=yes excise ..."
+        return Finding(name="cgroups", works=False, detail=f"{version}; making one: {error.strerror}", remedy=remedy)
+    return Finding(name="cgroups", works=True, detail=f"{version}; a group was made and removed")
+
+
+async def _user_namespaces() -> Finding:
+    works, said = await attempt("unshare", "--user", "--map-root-user", "true")
+    return Finding(
+        name="user namespaces",
+        works=works,
+        detail="a process ran in one" if works else said,
+        remedy="" if works else "sysctl -w user.max_user_namespaces=15000 kernel.apparmor_restrict_unprivileged_userns=0",
+    )
+
+
+async def _overlay() -> Finding:
+    """An overlay in a mount namespace of its own, on a tmpfs, so that the mounts end with the process."""
+    script = (
+        'mount -t tmpfs none "$1" && cd "$1" && mkdir lower upper work merged'
+        " && mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged && touch merged/file"
+    )
+    rootless = () if os.geteuid() == 0 else ("--user", "--map-root-user")
+    with tempfile.TemporaryDirectory(prefix="excise-doctor-") as place:
+        works, said = await attempt("unshare", *rootless, "--mount", "sh", "-c", script, "sh", place)
+    return Finding(
+        name="overlayfs",
+        works=works,
+        detail="mounted and written" if works else said,
+        remedy="" if works else "run as root, or enable user namespaces; the kernel needs 5.11 or newer for an ordinary user",
+    )
+
+
+async def _kvm() -> Finding:
+    """Noted only: no substrate uses it yet, and a guest that boots is the one proof that it works."""
+    try:
+        os.close(os.open("/dev/kvm", os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        return Finding(name="/dev/kvm", works=False, detail=f"{error.strerror}; not used yet", remedy="nothing needs it yet")
+    return Finding(name="/dev/kvm", works=True, detail="opens; not used yet")
+
+
+async def _mmdebstrap() -> Finding:
+    works, said = await attempt("mmdebstrap", "--version")
+    return Finding(
+        name="mmdebstrap",
+        works=works,
+        detail=said,
+        remedy="" if works else "apt-get install mmdebstrap   (`excise image build` needs it)",
+    )
+
+
+def free_space(name: str, place: Path, needed_bytes: int) -> Finding:
+    """Whether `place` can be written to and has room."""
+    nearest = next(p for p in (place, *place.parents) if p.exists())
+    free_bytes = shutil.disk_usage(nearest).free
+    writable = os.access(nearest, os.W_OK)
+    detail = f"{place}: {free_bytes / 2**30:.1f} GiB free" + ("" if writable else ", not writable")
+    return Finding(
+        name=name,
+        works=writable and free_bytes >= needed_bytes,
+        detail=detail,
+        remedy="" if writable and free_bytes >= needed_bytes else "set XDG_CACHE_HOME to a directory with room for images",
+    )
