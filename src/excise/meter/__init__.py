@@ -1,1 +1,1 @@
-"""To come with its first module."""
+"""Run workloads on substrates in blocks and write down what happened. What it means is the business of `stats`."""

@@ -1,1 +1,1 @@
-"""To come with its first module."""
+"""What a rollout does, as data: one module a tier, found by name."""

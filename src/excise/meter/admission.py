@@ -1,0 +1,48 @@
+"""Who takes part: a substrate is in when it has made a sandbox and answered, not when it says it could."""
+
+import statistics
+
+import msgspec
+
+from excise.errors import ExciseError
+from excise.meter.null import NullSubstrate
+from excise.meter.records import Harness, Skipped
+from excise.meter.trial import roll_out
+from excise.sandbox import Sandbox
+from excise.spec import Spec
+from excise.substrate import Capabilities, Substrate
+from excise.workloads.workload import Workload
+
+_HARNESS_TRIALS = 20
+
+
+class Admitted(msgspec.Struct, frozen=True, kw_only=True):
+    """A substrate that runs here, and what it can do."""
+
+    substrate: Substrate
+    capabilities: Capabilities
+
+
+async def admit(substrate: Substrate, spec: Spec) -> Admitted | Skipped:
+    """Probe, make one sandbox from `spec`, throw it away."""
+    try:
+        capabilities = await substrate.probe()
+        async with Sandbox(substrate, spec):
+            pass
+    except Exception as error:  # noqa: BLE001 - a fault of one substrate must not cost the others their rows
+        return Skipped(substrate.address, one_line(error))
+    return Admitted(substrate=substrate, capabilities=capabilities)
+
+
+def one_line(error: Exception) -> str:
+    """An error of ours speaks for itself; of another, its name is half of what it says."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, ExciseError) else f"{type(error).__name__}: {text}"
+
+
+async def calibrate(workload: Workload, image: str) -> Harness:
+    """What the instrument costs: the same rollout, by the same code, where the substrate does nothing."""
+    nothing = NullSubstrate()
+    seen = [await roll_out(nothing, workload, image, nulls=False) for _ in range(_HARNESS_TRIALS)]
+    rollout_s = statistics.median(one.wall_ns for one in seen) / 1e9
+    return Harness(rollout_s=rollout_s, action_s=rollout_s / len(workload.turns("")))

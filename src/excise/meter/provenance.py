@@ -1,0 +1,84 @@
+"""What the numbers depend on besides the substrate. Names no person, no host name and no path."""
+
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from excise.meter.records import Provenance
+
+_UNKNOWN = "unknown"
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def provenance(directory: Path, versions: Mapping[str, Mapping[str, str]]) -> Provenance:
+    """This host now. `directory` is where results go: its filesystem is the one named."""
+    cpu = _first(r"^model name\s*:\s*(.+)$", _text("/proc/cpuinfo")) or platform.processor() or _UNKNOWN
+    kernel = os.uname()
+    return Provenance(
+        host=_host_hash(cpu),
+        cpu=cpu,
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=int(_first(r"^MemTotal:\s*(\d+) kB", _text("/proc/meminfo")) or 0) * 1024,
+        kernel=f"{kernel.sysname} {kernel.release}",
+        machine=kernel.machine,
+        cgroup=_cgroup_mode(),
+        filesystem=filesystem(directory, _text("/proc/self/mountinfo")),
+        mitigations=_mitigations(),
+        excise=version("excise"),
+        python=platform.python_version(),
+        versions=versions,
+    )
+
+
+def filesystem(directory: Path, mountinfo: str) -> str:
+    """The type of the filesystem that holds `directory`: of the mounts above it, the deepest and latest."""
+    here = directory.resolve()
+    best, kind = -1, _UNKNOWN
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        words = before.split()
+        if len(words) < 5 or not after:
+            continue
+        point = Path(words[4].replace("\\040", " "))
+        depth = len(point.parts)
+        if depth >= best and here.is_relative_to(point):
+            best, kind = depth, after.split()[0]
+    return kind
+
+
+def _host_hash(cpu: str) -> str:
+    """The machine's id, hashed so that results tell hosts apart without naming one."""
+    identity = _text("/etc/machine-id").strip() or os.uname().nodename
+    return hashlib.sha256(f"excise {identity} {cpu}".encode()).hexdigest()[:12]
+
+
+def _cgroup_mode() -> str:
+    if (_CGROUPS / "cgroup.controllers").exists():
+        return "v2"
+    if (_CGROUPS / "unified" / "cgroup.controllers").exists():
+        return "v1 with an empty v2 tree"
+    return "v1" if (_CGROUPS / "cpu").exists() else _UNKNOWN
+
+
+def _mitigations() -> dict[str, str]:
+    folder = Path("/sys/devices/system/cpu/vulnerabilities")
+    try:
+        return {entry.name: entry.read_text().strip() for entry in sorted(folder.iterdir())}
+    except OSError:
+        return {}
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def _first(pattern: str, text: str) -> str | None:
+    found = re.search(pattern, text, re.MULTILINE)
+    return found[1] if found else None
