@@ -1,0 +1,125 @@
+"""For every test: what must work on this machine, and that nothing is left on it."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Generator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from excise.errors import ExciseError
+from excise.registry import make
+
+
+def must_work_names() -> frozenset[str]:
+    """EXCISE_MUST_WORK=docker,bubblewrap: parts whose absence is a failure here, not a skip."""
+    return frozenset(name for name in os.environ.get("EXCISE_MUST_WORK", "").split(",") if name)
+
+
+def _missing(name: str, reason: str) -> None:
+    if name in must_work_names():
+        pytest.fail(f"{name} must work here, and does not: {reason}", pytrace=False)
+    pytest.skip(f"{name} does not work here: {reason}")
+
+
+@pytest.fixture(scope="session")
+def must_work() -> Callable[[str, str], None]:
+    """`must_work(name, reason)`: skip, because the part `name` is missing; fail where EXCISE_MUST_WORK names it."""
+    return _missing
+
+
+@pytest.fixture(scope="session")
+def runs_here() -> Callable[[str], None]:
+    """`runs_here(address)`: go on only where a substrate's own probe succeeds; skip or fail as `must_work` does."""
+    return _runs_here
+
+
+def _runs_here(address: str) -> None:
+    refusal = _refusal(address)
+    if refusal is not None:
+        _missing(address.partition("?")[0].partition(":")[0], refusal)
+
+
+@cache
+def _refusal(address: str) -> str | None:
+    async def probe() -> None:
+        substrate = make(address)
+        try:
+            await substrate.probe()
+        finally:
+            await substrate.close()
+
+    try:
+        asyncio.run(probe())
+    except ExciseError as error:
+        return str(error)
+    return None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_state() -> Generator[Path]:
+    """Live sandboxes of the tests lie in a directory of their own, so that what is left there is ours. Images stay shared."""
+    place = Path(tempfile.mkdtemp(prefix="excise-tests-"))
+    before = os.environ.get("XDG_RUNTIME_DIR")
+    os.environ["XDG_RUNTIME_DIR"] = str(place)
+    yield place
+    if before is None:
+        del os.environ["XDG_RUNTIME_DIR"]
+    else:
+        os.environ["XDG_RUNTIME_DIR"] = before
+    shutil.rmtree(place)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left(own_state: Path) -> Generator[None]:
+    """No process, mount, container or directory of the tests outlives them."""
+    mounts, containers = _mounts(), _containers()
+    yield
+    assert _descendants(os.getpid()) == []
+    assert _mounts() - mounts == set()
+    assert _containers() - containers == set()
+    left = [str(path) for path in own_state.glob("excise/*")]
+    assert left == []
+
+
+def _descendants(pid: int) -> list[str]:
+    """Every process below `pid`, with its command line; a zombie that waits for us to reap it is one as well."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            after_name = entry.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it ended while we looked
+        children.setdefault(int(after_name[1]), []).append(int(entry.parent.name))
+    found: list[str] = []
+    waiting = [pid]
+    while waiting:
+        for child in children.get(waiting.pop(), []):
+            waiting.append(child)
+            try:
+                found.append(Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode() or f"pid {child}")
+            except OSError:
+                continue
+    return found
+
+
+def _mounts() -> set[str]:
+    return {line for line in Path("/proc/self/mountinfo").read_text().splitlines() if "excise" in line}
+
+
+def _containers() -> set[str]:
+    """Of Docker, if it answers: those that carry our label."""
+    if shutil.which("docker") is None:
+        return set()
+    listed = subprocess.run(
+        ["docker", "ps", "--all", "--quiet", "--filter", "label=excise"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return set(listed.stdout.split())
