@@ -1,6 +1,7 @@
 """Who takes part: a substrate is in when it has made a sandbox and answered, not when it says it could."""
 
 import statistics
+from collections.abc import Mapping
 
 import msgspec
 
@@ -21,6 +22,26 @@ class Admitted(msgspec.Struct, frozen=True, kw_only=True):
 
     substrate: Substrate
     capabilities: Capabilities
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """Everybody who was tried, in the order of the rows, and who of them work is measured on."""
+
+    seen: Mapping[str, Admitted | Skipped]
+    reference: str | None
+
+    @property
+    def admitted(self) -> dict[str, Admitted]:
+        return {address: one for address, one in self.seen.items() if isinstance(one, Admitted)}
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        return tuple(one for one in self.seen.values() if isinstance(one, Skipped))
+
+    def nulls(self) -> frozenset[str]:
+        """Beside whose actions null actions run: who has no clock inside, and then the reference, which tells their work."""
+        blind = {address for address, one in self.admitted.items() if not one.capabilities.guest_clock}
+        return frozenset(blind | {self.reference} if blind and self.reference else blind)
 
 
 async def admit(substrate: Substrate, spec: Spec) -> Admitted | Skipped:

@@ -47,6 +47,12 @@ def default_path(run_id: str) -> Path:
     return Path("results") / run_id
 
 
+def refuse_used(path: Path) -> None:
+    """A SpecError if something is at `path` already, unless it is an empty directory."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise SpecError(f"{path} is in use already: name another directory with --out, results are never overwritten")
+
+
 class Writer:
     """Opens a results directory and adds to it. The directory must be new or empty."""
 
@@ -58,8 +64,7 @@ class Writer:
     def __enter__(self) -> Self:
         with _plain_errors(self._path):
             self._path.mkdir(parents=True, exist_ok=True)
-            if any(self._path.iterdir()):
-                raise SpecError(f"{self._path} is not empty: name another directory with --out, results are never overwritten")
+            refuse_used(self._path)
             whole = msgspec.json.format(msgspec.json.encode(self._header), indent=2) + b"\n"
             part = self._path / f".{HEADER}"
             part.write_bytes(whole)

@@ -1,1 +1,1 @@
-"""To come with its first module."""
+"""Trials to numbers: pure functions, no clocks, no files, nothing outside the standard library."""
