@@ -22,7 +22,7 @@ def tracked() -> list[Path]:
 
 # Spelled in pieces, so that this file does not hold what it looks for.
 FOREIGN = {
-    "a path of somebody's machine": r"(?<![\w.])/" + r"work/|/root/\." + r"pyenv|/home/" + r"[a-z]+/",
+    "a path of somebody's machine": r"(?<![\w.])/" + r"work/|/root/\." + r"pyenv",
     "a registry's host": r"\b(?:gh"
     + r"cr|qu"
     + r"ay|g"

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import msgspec
 
+from excise.errors import ExciseError
+from excise.storage.home import cache_dir
+
 TRIAL_S = 5.0
+IMAGE_BYTES = 2 << 30
+"""Room to build excise/base in: the tree, its tar, and the packages."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,7 +29,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 async def findings() -> tuple[Finding, ...]:
     """Every trial of the machine itself, all at once."""
-    return tuple(await asyncio.gather(_control_groups(), _user_namespaces(), _overlay(), _kvm(), _mmdebstrap()))
+    trials = (_control_groups, _user_namespaces, _overlay, _kvm, _mmdebstrap, _docker_socket, _cache)
+    return tuple(await asyncio.gather(*(trial() for trial in trials)))
 
 
 async def attempt(*argv: str) -> tuple[bool, str]:
@@ -110,15 +116,37 @@ async def _mmdebstrap() -> Finding:
     )
 
 
-def free_space(name: str, place: Path, needed_bytes: int) -> Finding:
-    """Whether `place` can be written to and has room."""
-    nearest = next(p for p in (place, *place.parents) if p.exists())
-    free_bytes = shutil.disk_usage(nearest).free
-    writable = os.access(nearest, os.W_OK)
-    detail = f"{place}: {free_bytes / 2**30:.1f} GiB free" + ("" if writable else ", not writable")
-    return Finding(
-        name=name,
-        works=writable and free_bytes >= needed_bytes,
-        detail=detail,
-        remedy="" if writable and free_bytes >= needed_bytes else "set XDG_CACHE_HOME to a directory with room for images",
-    )
+async def _docker_socket() -> Finding:
+    """The socket alone; what the daemon behind it can do is the docker substrate's own finding."""
+    name = "docker socket"
+    host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    if not host.startswith("unix://"):
+        return Finding(name=name, works=True, detail=f"DOCKER_HOST is {host}: see the substrate docker")
+    path = host.removeprefix("unix://")
+    try:
+        async with asyncio.timeout(TRIAL_S):
+            _, writer = await asyncio.open_unix_connection(path)
+        writer.close()
+        await writer.wait_closed()
+    except (OSError, TimeoutError) as error:
+        remedy = "apt-get install docker.io && dockerd &"
+        if isinstance(error, PermissionError):
+            remedy = "usermod -aG docker $USER, then log in again"
+        return Finding(name=name, works=False, detail=f"{path}: {getattr(error, 'strerror', None) or error}", remedy=remedy)
+    return Finding(name=name, works=True, detail=f"{path} answers")
+
+
+async def _cache() -> Finding:
+    """Where images are kept, written to once, and how much room there is."""
+    name = "image cache"
+    try:
+        place = cache_dir()
+        with tempfile.TemporaryFile(dir=place) as trial:
+            trial.write(b"trial")
+    except (ExciseError, OSError) as error:
+        return Finding(name=name, works=False, detail=str(error), remedy="set EXCISE_HOME to a directory you own")
+    free_bytes = shutil.disk_usage(place).free
+    detail = f"{place}: {free_bytes / 2**30:.1f} GiB free"
+    if free_bytes < IMAGE_BYTES:
+        return Finding(name=name, works=False, detail=detail, remedy="set EXCISE_HOME to a directory on a disk with 2 GiB free")
+    return Finding(name=name, works=True, detail=detail)
