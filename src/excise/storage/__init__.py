@@ -1,1 +1,1 @@
-"""To come with its first module."""
+"""Images and where they are kept: root file systems by name, unpacked with care into a content-addressed cache."""

@@ -1,0 +1,115 @@
+"""Images by name: where the root file system of a sandbox comes from.
+
+host            this machine's programs, nothing of its user's; no download
+excise/base     a small Debian, built here once by `excise image build excise/base`
+./x.tar         a root file system's tar, plain or compressed
+anything else   an image the Docker daemon holds
+"""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+import msgspec
+
+from excise.errors import SpecError
+from excise.storage import debian, store
+from excise.storage.background import Stop, in_thread
+from excise.storage.store import Image
+from excise.storage.unpack import unpack
+
+__all__ = ["Image", "Kind", "build", "kind", "list_images", "remove", "resolve"]
+
+Kind = Literal["host", "built", "tar", "docker"]
+_TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+_CHUNK_BYTES = 1 << 20
+
+
+def kind(name: str) -> Kind:
+    """Where the image called `name` comes from."""
+    if name == "host":
+        return "host"
+    if name == debian.NAME:
+        return "built"
+    return "tar" if name.startswith(("/", "./", "../", "~/")) or name.endswith(_TAR_ENDINGS) else "docker"
+
+
+async def resolve(name: str) -> Image:
+    """The image called `name`, made ready in the cache if it was not. Keep the Image: asking again is cheap, not free."""
+    match kind(name):
+        case "host":
+            from excise.storage.skeleton import host  # noqa: PLC0415 - each kind pays for its own imports
+
+            return await host()
+        case "built":
+            return debian.built()
+        case "tar":
+            return await _from_tar(name)
+        case "docker":
+            from excise.storage.daemon import held  # noqa: PLC0415 - as above
+
+            return msgspec.structs.replace(await held(name), name=name)
+
+
+async def build(name: str, progress: Callable[[str], None]) -> Image:
+    """Make the image ready; `progress` gets a line now and then. Only excise/base takes long."""
+    if kind(name) == "docker":
+        raise SpecError(f"{name!r} is not an image Excise builds; there is: {debian.NAME}")
+    return await (debian.build(progress) if kind(name) == "built" else resolve(name))
+
+
+def list_images() -> tuple[Image, ...]:
+    """What the cache holds."""
+    return tuple(store.found().values())
+
+
+async def remove(name: str) -> tuple[Image, ...]:
+    """Take every cached image with this name or digest out of the cache, and say which they were."""
+    wanted = str(_tar_path(name)) if kind(name) == "tar" else name
+    chosen = {key: image for key, image in store.found().items() if wanted in (image.name, image.digest)}
+    if not chosen:
+        held = ", ".join(sorted({image.name for image in store.found().values()})) or "nothing"
+        raise SpecError(f"the cache holds no image {name!r}; it holds: {held}")
+    for key in chosen:
+        await store.remove(key)
+    return tuple(chosen.values())
+
+
+def _tar_path(name: str) -> Path:
+    return Path(name).expanduser().absolute()
+
+
+async def _from_tar(name: str) -> Image:
+    path = _tar_path(name)
+    if not path.is_file():
+        raise SpecError(f"there is no file {path}: name a root file system's tar, as `docker export` writes it")
+    try:
+        digest = await in_thread(lambda _: store.digest_of(path))
+    except PermissionError:
+        raise SpecError(f"{path} cannot be read: permission denied") from None
+
+    async def fill(making: Path) -> store.Record:
+        return await in_thread(lambda stop: _unpack_copy(path, digest, making, stop))
+
+    image = await store.make(f"tar-{digest.removeprefix('sha256:')}", fill)
+    return msgspec.structs.replace(image, name=str(path))
+
+
+def _unpack_copy(path: Path, digest: str, making: Path, stop: Stop) -> store.Record:
+    """Unpack a copy: the user may overwrite the original at any time, and `Image.tar` must stay what `root` is."""
+    with path.open("rb") as source, (making / "root.tar").open("wb") as copy:
+        if _copy(source, copy, stop) != digest:
+            raise SpecError(f"{path} changed while it was read: try again when it is complete")
+    (making / "root").mkdir()
+    size_bytes = unpack(making / "root.tar", making / "root", stop, named=str(path))
+    return store.Record(name=str(path), digest=digest, env={"PATH": store.PATH}, size_bytes=size_bytes)
+
+
+def _copy(source: BinaryIO, copy: BinaryIO, stop: Stop) -> str:
+    digest = hashlib.sha256()
+    while chunk := source.read(_CHUNK_BYTES):
+        stop.check()
+        digest.update(chunk)
+        copy.write(chunk)
+    return f"sha256:{digest.hexdigest()}"

@@ -1,0 +1,173 @@
+"""The cache of images: one directory each, named by what decides its content, and there only when it is complete.
+
+images/KEY/image.json root/ root.tar     an image
+images/.making-KEY/                      one being made, under the lock locks/KEY; renamed when it is whole
+tars/IDENTITY                            the digest of a tar file, so that it is read once and not at every create
+"""
+
+import errno
+import hashlib
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from excise.errors import SpecError, SubstrateError
+from excise.storage.background import Stop, in_thread, locked, to_end
+from excise.storage.home import cache_dir
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_MAKING = ".making-"
+
+
+class Image(msgspec.Struct, frozen=True, kw_only=True):
+    """A root file system and how programs in it expect to be started."""
+
+    name: str
+    digest: str
+    """The content's address, `sha256:...`."""
+    root: Path
+    """The root file system, never to be written to. Its links lead astray outside it: never follow one from here."""
+    binds: tuple[tuple[str, str], ...] = ()
+    """(path on the host, path inside), to be shown read-only over `root`; the mount points are there. Only `host` has any."""
+    env: Mapping[str, str] = {}
+    workdir: str = "/"
+    user: str | None = None
+    tar: Path | None = None
+    """The root file system as one tar, where it is kept."""
+    size_bytes: int = 0
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """What image.json holds: an Image without its place."""
+
+    name: str
+    digest: str
+    binds: tuple[tuple[str, str], ...] = ()
+    env: Mapping[str, str] = {}
+    workdir: str = "/"
+    user: str | None = None
+    size_bytes: int = 0
+
+
+def find(key: str) -> Image | None:
+    """The image at `key`, if it is in the cache and whole."""
+    place = _images() / key
+    try:
+        record = msgspec.json.decode((place / "image.json").read_bytes(), type=Record)
+    except (OSError, msgspec.DecodeError):
+        return None
+    tar = place / "root.tar"
+    return Image(**msgspec.structs.asdict(record), root=place / "root", tar=tar if tar.exists() else None)
+
+
+def found() -> dict[str, Image]:
+    """Every image in the cache, by key."""
+    keys = sorted(entry.name for entry in _images().iterdir() if not entry.name.startswith("."))
+    return {key: image for key in keys if (image := find(key)) is not None}
+
+
+async def make(key: str, fill: Callable[[Path], Awaitable[Record]]) -> Image:
+    """The image at `key`; if there is none, `fill` makes root/ (and root.tar) in a directory that then takes its place.
+
+    Of several processes that want it at once one makes it. Whatever goes wrong, nothing half-made is left.
+    """
+    if (image := find(key)) is not None:
+        return image
+    async with locked(_subdirectory("locks") / key):
+        if (image := find(key)) is not None:
+            return image
+        place, making = _images() / key, _images() / f"{_MAKING}{key}"
+        try:
+            await _remove(making, place)  # what a killed process, or another version of Excise, left
+            making.mkdir(mode=0o700)
+            record = await fill(making)
+            (making / "image.json").write_bytes(msgspec.json.encode(record))
+            making.rename(place)
+        except OSError as error:
+            raise _sentence(error) from None
+        finally:
+            await to_end(_remove(making))
+    image = find(key)
+    assert image is not None
+    return image
+
+
+async def remove(key: str) -> None:
+    """Take the image at `key` out of the cache."""
+    async with locked(_subdirectory("locks") / key):
+        making = _images() / f"{_MAKING}{key}"
+        try:
+            _refuse_mounted(_images() / key)
+            await _remove(making)
+            (_images() / key).rename(making)  # at once and whole: nobody finds half an image
+            await _remove(making)
+        except OSError as error:
+            raise _sentence(error) from None
+
+
+async def _remove(*paths: Path) -> None:
+    def work(_: Stop) -> None:
+        for path in paths:
+            if path.is_dir():
+                remove_tree(path)
+
+    await in_thread(work)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a directory of ours with whatever modes its directories have."""
+    _refuse_mounted(path)
+    if os.geteuid() != 0:
+        path.chmod(0o700)
+        for place, directories, _ in os.walk(path):
+            for name in directories:
+                if not Path(place, name).is_symlink():
+                    Path(place, name).chmod(0o700)
+    shutil.rmtree(path)
+
+
+def _refuse_mounted(path: Path) -> None:
+    """Deleting through a mount would delete what is mounted."""
+    inside = f"{path.resolve()}/"
+    with Path("/proc/self/mountinfo").open(encoding="utf-8", errors="surrogateescape") as lines:
+        for line in lines:
+            point = line.split()[4].replace("\\040", " ")
+            if f"{point}/".startswith(inside):
+                raise SubstrateError(f"{point} is mounted: close the sandbox that uses it, or unmount it, and try again")
+
+
+def digest_of(tar: Path) -> str:
+    """`sha256:...` of a file, from memory if it is the one seen before: same inode, size and times."""
+    at = tar.stat()
+    identity = f"{tar.resolve()}\0{at.st_dev}\0{at.st_ino}\0{at.st_size}\0{at.st_mtime_ns}\0{at.st_ctime_ns}"
+    note = _subdirectory("tars") / hashlib.sha256(os.fsencode(identity)).hexdigest()
+    if note.exists():
+        return note.read_text()
+    with tar.open("rb") as file:
+        digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    beside = note.with_name(f".{note.name}.{os.getpid()}")
+    beside.write_text(digest)
+    beside.rename(note)
+    return digest
+
+
+def _images() -> Path:
+    return _subdirectory("images")
+
+
+def _subdirectory(name: str) -> Path:
+    path = cache_dir() / name
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise _sentence(error) from None
+    return path
+
+
+def _sentence(error: OSError) -> SubstrateError | SpecError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return SubstrateError(f"the disk of {cache_dir()} is full: free some space there, or set EXCISE_HOME to a larger one")
+    return SubstrateError(f"the cache {cache_dir()} cannot be used: {error.strerror or error} ({error.filename})")
