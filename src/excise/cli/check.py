@@ -1,0 +1,133 @@
+"""`excise check`: hold substrates against the contract, one line a case as it ends."""
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from cyclopts import App, Parameter
+
+from excise.address import parse
+from excise.api import connect
+from excise.cli.sentences import FAILED
+from excise.contract.suite import CASES, Outcome, Verdict, check, named
+from excise.errors import SpecError
+from excise.spec import Spec
+
+_MARKS: dict[Outcome, str] = {"kept": "kept", "broken": "BROKEN", "not declared": "-"}
+
+app = App(
+    name="check",
+    help_epilogue="""\
+Exit code: 1 if a promise is broken.
+
+Examples:
+  excise check local
+  excise check docker bubblewrap --image excise/base
+  excise check chroot --case cwd --case stdin
+  excise check fake:broken=cwd
+  excise check --list""",
+)
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One verdict of `--json`."""
+
+    address: str
+    case: str
+    promise: str
+    outcome: Outcome
+    reason: str
+    duration_s: float
+
+
+@app.default
+def run_check(
+    *addresses: str,
+    case: tuple[str, ...] = (),
+    list_: Annotated[bool, Parameter(name="--list", negative="")] = False,
+    image: str = "host",
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Check that substrates keep every promise of the contract, as far as they declare the ability for it.
+
+    Parameters
+    ----------
+    addresses
+        The substrates to check, one after another.
+    case
+        Only this case; may be given several times.
+    list_
+        Show the cases and why each is there, and check nothing.
+    image
+        The root filesystem to check on.
+    json
+        Print the verdicts as JSON at the end, and nothing else.
+    """
+    if list_:
+        _print_cases(case)
+        return 0
+    if not addresses:
+        raise SpecError("there is nothing to check: name a substrate, as in `excise check local`")
+    only = {chosen.name for chosen in named(case)} if case else None
+    lines: list[Line] = []
+    for address in addresses:
+        verdicts = _runner(address)(_check(address, Spec(image=image), only, _ignore if json else _print_verdict))
+        lines.extend(_line(address, verdict) for verdict in verdicts)
+        if not json:
+            _print_summary(address, verdicts)
+    if json:
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(lines), indent=2).decode() + "\n")
+    return FAILED if any(line.outcome == "broken" for line in lines) else 0
+
+
+def _runner(address: str) -> Callable[[Coroutine[Any, Any, tuple[Verdict, ...]]], tuple[Verdict, ...]]:
+    """The fake lives on a virtual clock: its hours of sleeping pass at once. All others share ours."""
+    if parse(address).name != "fake":
+        return asyncio.run
+    from excise.substrates.fake import virtual_time  # noqa: PLC0415 - only the fake needs it
+
+    return virtual_time.run
+
+
+async def _check(
+    address: str, spec: Spec, only: Collection[str] | None, on_verdict: Callable[[Verdict], None]
+) -> tuple[Verdict, ...]:
+    async with connect(address) as substrate:
+        return await check(substrate, spec, only=only, on_verdict=on_verdict)
+
+
+def _line(address: str, verdict: Verdict) -> Line:
+    return Line(
+        address=address,
+        case=verdict.case.name,
+        promise=verdict.case.promise,
+        outcome=verdict.outcome,
+        reason=verdict.reason,
+        duration_s=verdict.duration_s,
+    )
+
+
+def _ignore(_: Verdict) -> None:
+    pass
+
+
+def _print_verdict(verdict: Verdict) -> None:
+    sys.stdout.write(f"{_MARKS[verdict.outcome]:6}  {verdict.duration_s:6.2f} s  {verdict.case.name}\n")
+    if verdict.outcome == "broken":
+        sys.stdout.write(f"        promised: {verdict.case.promise}\n        but: {verdict.reason}\n")
+    sys.stdout.flush()
+
+
+def _print_summary(address: str, verdicts: Sequence[Verdict]) -> None:
+    count = Counter(verdict.outcome for verdict in verdicts)
+    counted = ", ".join(f"{count[outcome]} {outcome}" for outcome in _MARKS)
+    sys.stdout.write(f"{address}: {counted}\n")
+
+
+def _print_cases(chosen: Collection[str]) -> None:
+    for one in named(chosen) if chosen else CASES:
+        needs = f" (needs {', '.join(one.needs)})" if one.needs else ""
+        sys.stdout.write(f"{one.name}{needs}\n    {one.promise}\n    why: {one.why}\n")
