@@ -1,7 +1,7 @@
 """What every implementation of a Handle does the same way, written once for all of them."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 
 import msgspec
 
@@ -24,18 +24,21 @@ def environment(image: Mapping[str, str], spec: Spec, action: Command | None = N
 async def observe(process: Process, keep: Keep) -> Observation:
     """Read a process to its end, keeping the head and the tail of each stream."""
     kept = {"stdout": Kept(keep), "stderr": Kept(keep)}
+    ended: Observation | None = None
     async for event in process.events():
         match event:
             case Output(stream, data):
                 kept[stream].feed(data)
             case Exit(observation):
-                return msgspec.structs.replace(
-                    observation,
-                    stdout=kept["stdout"].bytes(),
-                    stderr=kept["stderr"].bytes(),
-                    dropped_bytes=sum(k.dropped_bytes for k in kept.values()),
-                )
-    raise SandboxLost("a process's events ended without its exit")
+                ended = observation
+    if ended is None:
+        raise SandboxLost("a process's events ended without its exit")
+    return msgspec.structs.replace(
+        ended,
+        stdout=kept["stdout"].bytes(),
+        stderr=kept["stderr"].bytes(),
+        dropped_bytes=sum(k.dropped_bytes for k in kept.values()),
+    )
 
 
 async def run_batch(handle: Handle, batch: Batch) -> Observation:
@@ -89,3 +92,21 @@ async def start_up(handle: Handle, spec: Spec) -> None:
 def failed_file(number: int) -> Observation:
     """A file action that the sandbox's own file system refused."""
     return Observation(end=End.EXITED, exit_code=1, errno=number)
+
+
+async def finish(cleanup: Awaitable[object]) -> None:
+    """Carry a cleanup to its end even if the caller is cancelled meanwhile; the cancellation comes after it."""
+    task = asyncio.ensure_future(cleanup)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                raise
+            cancelled = error
+        except Exception:  # noqa: BLE001 - raised again by task.result() below
+            break
+    task.result()
+    if cancelled is not None:
+        raise cancelled

@@ -1,6 +1,7 @@
-"""Names to substrates, without importing any. Ours are listed here; others register a NAME by the entry point `excise.substrates`.
+"""Names to substrates, without importing any.
 
-An entry point names a callable whose keyword parameters are the address's options: the substrate's class will do.
+Ours are listed here; others register a NAME by the entry point `excise.substrates`, which names
+a callable whose keyword parameters are the address's options: the substrate's class will do.
 """
 
 import inspect

@@ -31,6 +31,7 @@ from excise.action import (
     Write,
 )
 from excise.errors import CreateError, ReadyTimeout, SandboxLost, SpecError
+from excise.handles import finish
 from excise.registry import make
 from excise.spec import Spec
 from excise.substrate import Connection, Handle, Process, Snapshot, Substrate
@@ -53,7 +54,10 @@ class Sandbox:
         timeout_s: float = 600.0,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        """`ttl_s`: lease, after which gc may take it. `wait_s`: for create and ready. `timeout_s`: of an action that names none."""
+        """Nothing happens until it is opened.
+
+        `ttl_s`: the lease, after which gc may take it. `wait_s`: for create and ready. `timeout_s`: an action's own.
+        """
         self._given = substrate
         self._start = start if start is not None else Spec()
         self._ttl_s = ttl_s
@@ -109,9 +113,9 @@ class Sandbox:
         substrate, self._substrate = self._substrate, None
         if handle is not None:
             with span("cleanup", self._name):
-                await _finish(handle.close())
+                await finish(handle.close())
         if substrate is not None and isinstance(self._given, str):
-            await _finish(substrate.close())
+            await finish(substrate.close())
 
     @property
     def id(self) -> str:
@@ -260,7 +264,7 @@ class Sandbox:
             await _open_all(children)
             yield children
         finally:
-            await _finish(_close_all(children, substrate, snapshot))
+            await finish(_close_all(children, substrate, snapshot))
 
 
 async def _open_all(sandboxes: Sequence[Sandbox]) -> None:
@@ -279,24 +283,6 @@ async def _close_all(sandboxes: Sequence[Sandbox], substrate: Substrate, snapsho
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
-
-
-async def _finish(cleanup: Any) -> None:
-    """Carry a cleanup to its end even if the caller is cancelled meanwhile; the cancellation comes after it."""
-    task = asyncio.ensure_future(cleanup)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            if task.cancelled():
-                raise
-            cancelled = error
-        except Exception:  # noqa: BLE001, S110 - raised by task.result() below
-            pass
-    task.result()
-    if cancelled is not None:
-        raise cancelled
 
 
 def _with_timeout(action: Command, timeout_s: float) -> Command:

@@ -1,0 +1,217 @@
+"""A sandbox whose processes are this machine's own: the whole Handle, whatever root they see."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from excise.action import KEEP_ALL, Action, Batch, Command, Exec, FileAction, Keep, Observation, Shell, Write
+from excise.errors import SandboxLost
+from excise.guestless.tar import download, upload
+from excise.handles import environment, finish, make_ready, observe, run_batch
+from excise.host import packets
+from excise.host.link import Keeper
+from excise.host.process import Answers, HostProcess, Pipes, Stream
+from excise.host.runner import set_size
+from excise.host.session import HostSession, SessionProcess, refuse_options
+from excise.spec import Spec
+from excise.substrate import Connection, Process, Snapshot, unsupported
+
+
+class HostHandle:
+    """Actions as processes of this machine, below one keeper."""
+
+    def __init__(
+        self,
+        *,
+        id: str,
+        address: str,
+        keeper: Keeper,
+        spec: Spec,
+        image_env: Mapping[str, str],
+        user: str | None,
+        on_close: Callable[["HostHandle"], None],
+    ) -> None:
+        self.id = id
+        self._address = address
+        self._keeper = keeper
+        self._spec = spec
+        self._image_env = image_env
+        self._user = user
+        self._sessions: dict[str, asyncio.Future[HostSession]] = {}
+        self._on_close = on_close
+        self._closed = False
+
+    async def ready(self) -> None:
+        await make_ready(self, self._spec)
+
+    # ---- actions
+
+    async def run(self, action: Action) -> Observation:
+        match action:
+            case Batch():
+                return await run_batch(self, action)
+            case Exec() | Shell():
+                process = await self._start(action, interactive=False)
+                return await self._to_its_end(process, action.keep)
+            case _:
+                return await self._to_its_end(await self._file(action), KEEP_ALL)
+
+    async def _to_its_end(self, process: HostProcess | SessionProcess, keep: Keep) -> Observation:
+        """Cancelled or failed, nothing the action started outlives the call."""
+        try:
+            return await observe(process, keep)
+        except BaseException:
+            await finish(process.kill())
+            raise
+        finally:
+            if isinstance(process, HostProcess):
+                process.release()
+
+    async def start(self, action: Command) -> Process:
+        return await self._start(action, interactive=True)
+
+    async def _start(self, action: Command, *, interactive: bool) -> HostProcess | SessionProcess:
+        self._check_open()
+        if isinstance(action, Shell) and action.session is not None:
+            return await self._in_session(action, action.session)
+        argv = action.argv if isinstance(action, Exec) else ("/bin/sh", "-c", action.script)
+        request = {
+            "op": "exec",
+            "argv": argv,
+            "env": environment(self._image_env, self._spec, action),
+            "cwd": action.cwd,
+            "user": action.user if action.user is not None else self._user,
+            "pty": action.pty is not None,
+        }
+        if action.pty is not None:
+            return await self._on_terminal(request, action)
+        streaming = interactive and not action.stdin
+        return await self._on_pipes(
+            request, action.stdin, streaming=streaming, merge=action.merge, keep=action.keep, timeout_s=action.timeout_s
+        )
+
+    async def _on_pipes(
+        self, request: dict[str, Any], stdin: bytes, *, streaming: bool, merge: bool, keep: Keep, timeout_s: float | None
+    ) -> HostProcess:
+        """Input known beforehand is a file that reads it; otherwise a pipe that the caller writes."""
+        if streaming:
+            theirs, ours = os.pipe()
+            os.set_blocking(ours, False)
+        else:
+            theirs, ours = packets.memory_file(stdin) if stdin else os.open(os.devnull, os.O_RDONLY), None
+        out_read, out_write = os.pipe()
+        ends: dict[Stream, int] = {"stdout": out_read}
+        err_write = out_write
+        if not merge:
+            ends["stderr"], err_write = os.pipe()
+        pipes = Pipes(ends)
+        copies = [os.dup(descriptor) for descriptor in ends.values()]
+        answers = await self._request(request, [theirs, out_write, err_write, *copies])
+        return HostProcess(answers=answers, pipes=pipes, stdin=ours, terminal=False, keep=keep, timeout_s=timeout_s)
+
+    async def _on_terminal(self, request: dict[str, Any], action: Command) -> HostProcess:
+        assert action.pty is not None
+        ours, theirs = os.openpty()
+        set_size(ours, action.pty.rows, action.pty.columns)
+        pipes = Pipes({"stdout": ours})
+        request["env"] = {"TERM": "xterm", **request["env"]}
+        answers = await self._request(request, [theirs, os.dup(theirs), os.dup(theirs)])
+        process = HostProcess(
+            answers=answers, pipes=pipes, stdin=os.dup(ours), terminal=True, keep=action.keep, timeout_s=action.timeout_s
+        )
+        if action.stdin:
+            await process.write(action.stdin)
+        return process
+
+    async def _file(self, action: FileAction) -> HostProcess:
+        self._check_open()
+        request: dict[str, Any] = {
+            "op": type(action).__struct_config__.tag,
+            "user": self._user,
+            **msgspec.structs.asdict(action),
+        }
+        data: bytes = request.pop("data") if isinstance(action, Write) else b""
+        return await self._on_pipes(request, data, streaming=False, merge=False, keep=KEEP_ALL, timeout_s=None)
+
+    async def _request(self, request: dict[str, Any], streams: list[int]) -> Answers:
+        ours, theirs = packets.pair()
+        try:
+            await self._keeper.send([packets.body(request), theirs.detach(), *streams])
+        except BaseException:
+            ours.close()
+            raise
+        return Answers(ours)
+
+    # ---- sessions
+
+    async def _in_session(self, action: Shell, name: str) -> SessionProcess:
+        refuse_options(action)
+        if name not in self._sessions:
+            self._sessions[name] = asyncio.ensure_future(self._open_session())
+        session = await asyncio.shield(self._sessions[name])
+        await session.turn.acquire()
+        if session.answers.gone:
+            session.turn.release()
+            raise SandboxLost("the session's own process is gone")
+        return SessionProcess(session, action)
+
+    async def _open_session(self) -> HostSession:
+        out_read, out_write = os.pipe()
+        err_read, err_write = os.pipe()
+        pipes = Pipes({"stdout": out_read, "stderr": err_read})
+        null = os.open(os.devnull, os.O_RDONLY)
+        request = {"op": "session", "env": environment(self._image_env, self._spec), "user": self._user}
+        answers = await self._request(request, [null, out_write, err_write])
+        opened = await answers.next()
+        if opened is None or "error" in opened:
+            answers.close()
+            pipes.close()
+            raise SandboxLost(opened["error"] if opened else "the session could not be started")
+        return HostSession(answers, pipes)
+
+    # ---- streams of files
+
+    async def upload(self, path: str, tar: AsyncIterable[bytes]) -> None:
+        await upload(self, path, tar)
+
+    def download(self, path: str) -> AsyncIterator[bytes]:
+        return download(self, path)
+
+    # ---- what bare processes do not have
+
+    async def connect(self, port: int) -> Connection:
+        raise unsupported(self._address, f"connect({port})")
+
+    async def snapshot(self) -> Snapshot:
+        raise unsupported(self._address, "snapshot")
+
+    async def reset(self, snapshot: Snapshot) -> None:
+        raise unsupported(self._address, "reset")
+
+    async def pause(self) -> None:
+        raise unsupported(self._address, "pause")
+
+    async def resume(self) -> None:
+        raise unsupported(self._address, "resume")
+
+    # ---- life
+
+    async def renew(self, lease_s: float) -> None:
+        self._check_open()
+        await self._keeper.send([], {"renew_s": lease_s})
+
+    async def close(self) -> None:
+        self._closed = True
+        self._on_close(self)
+        await self._keeper.close()
+        sessions, self._sessions = self._sessions, {}
+        for opening in sessions.values():
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                opening.result().close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SandboxLost("this sandbox is closed")

@@ -1,0 +1,82 @@
+"""One sandbox's own process: it holds the place, starts a runner for each request, and dies when its client is gone."""
+
+import contextlib
+import os
+import select
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from excise.host import file_work, packets, root, runner, shell_session
+from excise.host.descendants import Tree, children_wake, children_wake_nobody, reap
+from excise.host.kernel import become_subreaper
+from excise.host.runner import Place
+
+_RUNNERS: dict[str, Callable[[Place, dict[str, Any], socket.socket, list[int]], None]] = {
+    "exec": runner.run,
+    "session": shell_session.run,
+}
+
+
+def run(control: socket.socket, request: dict[str, Any]) -> None:
+    """Be the keeper until the client closes `control`, the lease ends, or the place cannot be made."""
+    become_subreaper()
+    tree = Tree()
+    try:
+        place = _make_place(request)
+    except OSError as error:
+        runner.answer(control, {"error": f"{error.strerror} ({error.filename or 'user and mount namespace'})"})
+        return
+    runner.answer(control, {"open": True})
+    _serve(control, place, request["lease_s"], children_wake())
+    tree.end_all()
+
+
+def _make_place(request: dict[str, Any]) -> Place:
+    plan = request["root"]
+    if plan is None:
+        return Place(None, request["workdir"])
+    return Place(root.build(request["directory"], plan), request["workdir"])
+
+
+def _serve(control: socket.socket, place: Place, lease_s: float, woken: int) -> None:
+    expires_s = time.monotonic() + lease_s
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    poll.register(woken, select.POLLIN)
+    while (left_s := expires_s - time.monotonic()) > 0:
+        for descriptor, _ in poll.poll(min(left_s, 1e6) * 1000):
+            if descriptor == woken:
+                os.read(woken, 512)
+                reap()
+                continue
+            packet = packets.receive(control)
+            if packet is None:
+                return
+            order, descriptors = packet
+            if "renew_s" in order:
+                expires_s = time.monotonic() + order["renew_s"]
+            else:
+                _start(place, control, descriptors)
+
+
+def _start(place: Place, control: socket.socket, descriptors: list[int]) -> None:
+    """Fork a runner for one request. The keeper keeps none of its descriptors."""
+    try:
+        pid = os.fork()
+    except OSError:
+        pid = -1  # the client sees its reply socket close: the machinery's failure, not the action's
+    if pid == 0:
+        code = 1
+        with contextlib.suppress(BaseException):
+            children_wake_nobody()
+            control.close()
+            body, answers, *streams = descriptors
+            request = packets.read_body(body)
+            reply = socket.socket(fileno=answers)
+            _RUNNERS.get(request["op"], file_work.run)(place, request, reply, streams)
+            code = 0
+        os._exit(code)
+    for descriptor in descriptors:
+        os.close(descriptor)

@@ -1,0 +1,169 @@
+"""The client's side of a supervisor: started with the first sandbox, gone with the last."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import excise
+from excise.errors import CreateError, SandboxLost
+from excise.host import packets
+
+_PROGRAM = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from excise.host.supervisor import main
+main(int(sys.argv[2]))
+"""
+
+
+class Keeper:
+    """A keeper as its client sees it. Closing it ends every process below and removes the sandbox's directory."""
+
+    def __init__(self, control: socket.socket, gone: int, directory: str) -> None:
+        control.setblocking(False)
+        self._control = control
+        self._gone = gone
+        self._directory = directory
+        self._closing: asyncio.Task[None] | None = None
+
+    async def opened(self) -> None:
+        loop = asyncio.get_running_loop()
+        answer = await loop.sock_recv(self._control, 65536)
+        if not answer:
+            raise CreateError("the process that keeps the sandbox died while it was made")
+        record = packets.decode(answer)
+        if "error" in record:
+            raise CreateError(f"the sandbox's root could not be mounted: {record['error']}")
+
+    async def send(self, descriptors: list[int], note: dict[str, Any] | None = None) -> None:
+        """Hand over a request; its descriptors are closed here whatever happens."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                try:
+                    packets.send(self._control, descriptors, note)
+                    return
+                except BlockingIOError:
+                    writable = loop.create_future()
+                    loop.add_writer(self._control, lambda waiting=writable: waiting.done() or waiting.set_result(None))
+                    try:
+                        await writable
+                    finally:
+                        loop.remove_writer(self._control)
+        except OSError as error:
+            raise SandboxLost(f"the process that keeps this sandbox is gone: {error.strerror or error}") from None
+        finally:
+            for descriptor in set(descriptors):
+                os.close(descriptor)
+
+    async def close(self) -> None:
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_WR)
+        await _end_of(self._control.fileno())
+        self._control.close()
+        await _end_of(self._gone)
+        os.close(self._gone)
+        # The supervisor has removed it, unless it was killed: then it falls to us.
+        await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
+
+
+async def _end_of(descriptor: int) -> None:
+    """Wait until the other side has closed."""
+    loop = asyncio.get_running_loop()
+    while True:
+        readable = loop.create_future()
+        loop.add_reader(descriptor, lambda waiting=readable: waiting.done() or waiting.set_result(None))
+        try:
+            await readable
+        finally:
+            loop.remove_reader(descriptor)
+        try:
+            if not os.read(descriptor, 65536):
+                return
+        except BlockingIOError:
+            continue
+        except OSError:
+            return
+
+
+class Link:
+    """The supervisor of one substrate on this machine."""
+
+    def __init__(self) -> None:
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def _start(self) -> socket.socket:
+        if self._control is not None and self._process is not None and self._process.poll() is None:
+            return self._control
+        self._forget()
+        ours, theirs = packets.pair()
+        package = str(Path(excise.__file__).parents[1])
+        with theirs:
+            # -I -S: neither the user's variables nor site packages; the supervisor needs the standard library alone.
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _PROGRAM, package, str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                cwd="/",
+                env={},
+            )
+        self._control = ours
+        return ours
+
+    async def keeper(self, directory: Path, *, workdir: str, root: dict[str, Any] | None, lease_s: float) -> Keeper:
+        """Open a sandbox's keeper; `directory` is the sandbox's own and goes with it."""
+        control = self._start()
+        ours, theirs = packets.pair()
+        gone, gone_here = os.pipe()
+        request = {"directory": str(directory), "workdir": workdir, "root": root, "lease_s": lease_s}
+        descriptors = [packets.body(request), theirs.detach(), gone_here]
+        try:
+            packets.send(control, descriptors)
+        except OSError as error:
+            ours.close()
+            os.close(gone)
+            raise CreateError(f"the supervisor of this machine's sandboxes is gone: {error.strerror}") from None
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        keeper = Keeper(ours, gone, str(directory))
+        try:
+            await keeper.opened()
+        except BaseException:
+            await keeper.close()
+            raise
+        return keeper
+
+    async def close(self) -> None:
+        """Wait for the supervisor to end, which it does when its last keeper has."""
+        process = self._process
+        self._forget()
+        if process is not None:
+            pidfd = os.pidfd_open(process.pid)
+            loop = asyncio.get_running_loop()
+            ended = loop.create_future()
+            loop.add_reader(pidfd, lambda: ended.done() or ended.set_result(None))
+            try:
+                await ended
+                process.wait()
+            finally:
+                loop.remove_reader(pidfd)
+                os.close(pidfd)
+
+    def _forget(self) -> None:
+        control, self._control, self._process = self._control, None, None
+        if control is not None:
+            control.close()

@@ -1,0 +1,53 @@
+"""Requests and answers between client, keeper and runner: one packet each, JSON, with descriptors beside it.
+
+A request's body travels in a memory file, since an argv or a script may be larger than a packet can be.
+"""
+
+import json
+import os
+import socket
+from typing import Any
+
+_MOST_DESCRIPTORS = 8
+_PACKET_BYTES = 65536
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def memory_file(data: bytes) -> int:
+    """A descriptor that reads `data` from its beginning."""
+    descriptor = os.memfd_create("excise")
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def body(request: dict[str, Any]) -> int:
+    return memory_file(json.dumps(request).encode())
+
+
+def send(sock: socket.socket, descriptors: list[int], note: dict[str, Any] | None = None) -> None:
+    socket.send_fds(sock, [json.dumps(note or {}).encode()], descriptors)
+
+
+def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """The next packet and its descriptors (closed on exec); None when the other side is gone."""
+    try:
+        data, descriptors, _, _ = socket.recv_fds(sock, _PACKET_BYTES, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+    except ConnectionError:
+        return None
+    if not data:
+        return None
+    return decode(data), descriptors
+
+
+def decode(data: bytes) -> dict[str, Any]:
+    return json.loads(data)
+
+
+def read_body(descriptor: int) -> dict[str, Any]:
+    with open(descriptor, "rb") as file:
+        return json.loads(file.read())

@@ -1,0 +1,80 @@
+"""A sandbox's root file system, mounted where only its keeper sees it.
+
+The keeper's mount namespace is what makes it leave nothing behind: when the last process is gone, so are the mounts.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from excise.host.kernel import (
+    CLONE_NEWNS,
+    CLONE_NEWUSER,
+    MS_BIND,
+    MS_NODEV,
+    MS_NOSUID,
+    MS_PRIVATE,
+    MS_REC,
+    make_read_only,
+    mount,
+    unshare,
+)
+
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+
+
+def enter_namespaces() -> bool:
+    """A private mount namespace; for an ordinary user, inside a user namespace in which it is root (True)."""
+    uid, gid = os.getuid(), os.getgid()
+    if uid == 0:
+        unshare(CLONE_NEWNS)
+    else:
+        unshare(CLONE_NEWUSER | CLONE_NEWNS)
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
+    mount("none", "/", None, MS_REC | MS_PRIVATE)
+    return uid != 0
+
+
+def build(directory: str, plan: dict[str, Any]) -> str:
+    """Mount the root that `plan` describes below `directory` and return its path."""
+    in_user_namespace = enter_namespaces()
+    size = "".join(
+        f",{option}={plan[name]}"
+        for name, option in (("disk_bytes", "size"), ("inodes", "nr_inodes"))
+        if plan[name] is not None
+    )
+    mount("tmpfs", directory, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=0755{size}")
+    root, upper, work = (f"{directory}/{name}" for name in ("root", "upper", "work"))
+    for path in (root, upper, work):
+        os.mkdir(path)
+    options = f"lowerdir={_escaped(plan['lower'])},upperdir={_escaped(upper)},workdir={_escaped(work)}"
+    if in_user_namespace:
+        options += ",userxattr"
+    mount("overlay", root, "overlay", 0, options)
+    for source, inside in plan["binds"]:
+        _show(source, root + inside)
+    for name in _DEVICES:
+        _device(f"/dev/{name}", f"{root}/dev/{name}")
+    for path, mode in ((f"{root}/tmp", 0o1777), (f"{root}/dev/shm", 0o1777), (root + plan["workdir"], 0o777)):
+        os.makedirs(path, exist_ok=True)
+        os.chmod(path, mode)
+    return root
+
+
+def _escaped(path: str) -> str:
+    return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")
+
+
+def _show(source: str, target: str) -> None:
+    """A host directory, read-only."""
+    os.makedirs(target, exist_ok=True)
+    mount(source, target, None, MS_BIND | MS_REC)
+    make_read_only(target)
+
+
+def _device(source: str, target: str) -> None:
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    Path(target).touch()
+    mount(source, target, None, MS_BIND)

@@ -1,0 +1,73 @@
+"""`local`: bare processes in a fresh directory. It isolates nothing, and says so."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from excise.errors import SpecError
+from excise.host.handle import HostHandle
+from excise.host.sandboxes import Sandboxes
+from excise.spec import Spec
+from excise.storage.image import resolve
+from excise.substrate import Capabilities, Listed, Snapshot, require, unsupported
+
+
+class LocalSubstrate:
+    """The host's own root file system, network and user: for trusted code, tests, and as what others are compared with."""
+
+    address = "local"
+
+    def __init__(self) -> None:
+        self._sandboxes = Sandboxes("local")
+
+    async def probe(self) -> Capabilities:
+        return Capabilities(
+            stream=True,
+            sessions=shutil.which("bash") is not None,
+            pty=True,
+            background=True,
+            signals=True,
+            guest_clock=True,
+        )
+
+    async def create(
+        self, start: Spec | Snapshot, *, deadline_s: float, lease_s: float, labels: Mapping[str, str], request_id: str
+    ) -> HostHandle:
+        if isinstance(start, Snapshot):
+            raise unsupported(self.address, "snapshots to start from")
+        require(start, await self.probe(), self.address)
+        if start.image != "host":
+            raise SpecError(f"local runs on the host's own files, not on image {start.image!r}; use chroot or docker for that")
+
+        async def make(directory: Path) -> HostHandle:
+            workdir = directory / "work" if start.workdir is None else Path(start.workdir)
+            (directory / "work").mkdir()
+            (directory / "tmp").mkdir()
+            image = await resolve("host")
+            keeper = await self._sandboxes.link.keeper(directory, workdir=str(workdir), root=None, lease_s=lease_s)
+            return HostHandle(
+                id=request_id,
+                address=self.address,
+                keeper=keeper,
+                spec=start,
+                image_env={**image.env, "HOME": str(workdir), "TMPDIR": str(directory / "tmp")},
+                user=None,
+                on_close=self._sandboxes.forget,
+            )
+
+        return await self._sandboxes.once(request_id, deadline_s, make)
+
+    async def attach(self, id: str) -> HostHandle:
+        raise unsupported(self.address, "attach: its sandboxes end with the process that made them")
+
+    async def list(self, labels: Mapping[str, str]) -> tuple[Listed, ...]:
+        raise unsupported(self.address, "list: its sandboxes end with the process that made them")
+
+    async def discard(self, snapshot: Snapshot) -> None:
+        raise unsupported(self.address, "snapshots")
+
+    async def collect(self) -> tuple[str, ...]:
+        return await self._sandboxes.collect()
+
+    async def close(self) -> None:
+        await self._sandboxes.close()
