@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from excise.errors import SpecError, SubstrateError
 from excise.storage.background import Stop, in_thread, to_end
 from excise.storage.store import PATH, Image, Record, make
@@ -28,8 +30,9 @@ async def held(name: str) -> Image:
 
         async def fill(making: Path) -> Record:
             await _export(docker, image["Id"], making / "export.tar")
-            size_bytes = await in_thread(lambda stop: _unpack(making, name, stop))
-            return _record(name, image, size_bytes)
+            record = _record(name, image)
+            size_bytes = await in_thread(lambda stop: _unpack(making, record, stop))
+            return msgspec.structs.replace(record, size_bytes=size_bytes)
 
         return await make(key, fill)
 
@@ -98,14 +101,15 @@ async def _delete(docker: "Docker", name: str) -> None:
         await container.delete(force=True, v=True)
 
 
-def _unpack(making: Path, name: str, stop: Stop) -> int:
+def _unpack(making: Path, record: Record, stop: Stop) -> int:
     (making / "root").mkdir()
-    size_bytes = unpack(making / "export.tar", making / "root", stop, named=f"image {name}")
+    named = f"image {record.name}"
+    size_bytes = unpack(making / "export.tar", making / "root", stop, named=named, workdir=record.workdir)
     (making / "export.tar").unlink()
     return size_bytes
 
 
-def _record(name: str, image: Mapping[str, Any], size_bytes: int) -> Record:
+def _record(name: str, image: Mapping[str, Any]) -> Record:
     config: Mapping[str, Any] = image.get("Config") or {}
     pairs = (text.partition("=") for text in config.get("Env") or ())
     return Record(
@@ -114,5 +118,4 @@ def _record(name: str, image: Mapping[str, Any], size_bytes: int) -> Record:
         env={"PATH": PATH, **{variable: value for variable, _, value in pairs}},
         workdir=config.get("WorkingDir") or "/",
         user=config.get("User") or None,
-        size_bytes=size_bytes,
     )

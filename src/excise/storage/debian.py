@@ -35,7 +35,7 @@ _HOOKS = (
     'mkdir -m 0777 "$1"/work; chmod 0777 "$1"/work',
     'ln -sf /usr/share/zoneinfo/Etc/UTC "$1"/etc/localtime',
     # A .pyc names its source's time. Sources get the time they will have in the tar, or each start would compile them again.
-    f'find "$1"/usr/lib/python3* -name "*.py" -newermt @{_EPOCH} -exec touch -h -d @{_EPOCH} {{}} +',
+    f'find "$1"/usr/lib/python3* "$1"/etc/python3* -name "*.py" -newermt @{_EPOCH} -exec touch -h -d @{_EPOCH} {{}} +',
     'chroot "$1" python3 -m compileall -q -f --invalidation-mode timestamp /usr/lib/python3 /usr/lib/python3.11 || true',
     'rm -rf "$1"/var/cache/apt/* "$1"/var/lib/apt/lists/* "$1"/var/cache/debconf/*-old "$1"/var/lib/dpkg/*-old "$1"/var/log/*',
 )
@@ -46,7 +46,7 @@ _CAP_SYS_ADMIN = 1 << 21
 
 def key() -> str:
     """The recipe's digest: whatever is in it makes another image."""
-    recipe = "\0".join((_SUITE, platform.machine(), *_PACKAGES, *_LEFT_OUT, *_HOOKS, str(_EPOCH), repr(sorted(_ENV.items()))))
+    recipe = "\0".join((*_recipe(), platform.machine(), str(_EPOCH), repr(sorted(_ENV.items())), _WORKDIR))
     return f"base-{hashlib.sha256(recipe.encode()).hexdigest()}"
 
 
@@ -87,22 +87,19 @@ async def _bootstrap(making: Path, progress: Callable[[str], None]) -> None:
     for name, text in sources(_SUITE).items():
         (scratch / name).write_text(text)
         mirrors.append(str(scratch / name))
-    argv = _argv(making / "root.tar", mirrors)
+    argv = ["mmdebstrap", f"--mode={_mode()}", *_recipe(), str(making / "root.tar"), *mirrors]
     code, said = await run_logged(argv, _environment(scratch), progress)
     if code != 0:
         raise _failure(said)
     await in_thread(lambda _: shutil.rmtree(scratch))
 
 
-def _argv(tar: Path, mirrors: list[str]) -> list[str]:
+def _recipe() -> list[str]:
+    """What mmdebstrap is asked for, wherever it comes from and goes to."""
     options = [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
     options.append("--dpkgopt=path-include=/usr/share/doc/*/copyright")
     hooks = [f"--customize-hook={hook}" for hook in _HOOKS]
-    packages = f"--include={','.join(_PACKAGES)}"
-    return [
-        *("mmdebstrap", f"--mode={_mode()}", "--variant=minbase", "--format=tar", "--skip=output/dev"),
-        *(packages, *options, *hooks, _SUITE, str(tar), *mirrors),
-    ]
+    return ["--variant=minbase", "--format=tar", f"--include={','.join(_PACKAGES)}", *options, *hooks, _SUITE]
 
 
 def _mode() -> str:

@@ -22,14 +22,16 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _DAMAGED = (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, OverflowError)
 _OF_THE_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_MOUNT_POINTS = (("dev", 0o755), ("proc", 0o755), ("sys", 0o755), ("tmp", 0o1777))
 
 Parts = tuple[str, ...]
 
 
-def unpack(tar: Path, root: Path, stop: Stop, *, named: str | None = None) -> int:
+def unpack(tar: Path, root: Path, stop: Stop, *, named: str | None = None, workdir: str = "/") -> int:
     """Unpack `tar` into the empty directory `root` and return the bytes of its files. Errors call the tar `named`.
 
-    As root, members keep their numeric owners; for an ordinary user they are all the user's own.
+    As root, members keep their numeric owners; for an ordinary user they are all the user's own. Where every substrate
+    mounts something, and at `workdir`, there is a directory afterwards even if the tar had none.
     """
     tree = _Tree(root, keep_owners=os.geteuid() == 0)
     current = ""
@@ -42,6 +44,8 @@ def unpack(tar: Path, root: Path, stop: Stop, *, named: str | None = None) -> in
             current = ""
             _check_end(archive)
         tree.finish()
+        for name, mode in (*_MOUNT_POINTS, (workdir, 0o755)):
+            tree.complete(name.strip("/"), mode)
     except _DAMAGED as error:
         raise SpecError(f"{named or tar} cannot be unpacked{current}: {_reason(error)}") from None
     except OSError as error:
@@ -181,6 +185,17 @@ class _Tree:
             directory = self._walk(parts, make=False)
             try:
                 self._dress(directory, self._directories[parts])
+            finally:
+                os.close(directory)
+
+    def complete(self, name: str, mode: int) -> None:
+        """Make the directory `name` if nothing is there; whatever else is there, a link say, stays what it is."""
+        *above, last = _parts(name) or ("",)
+        with suppress(FileExistsError, tarfile.ExtractError):
+            directory = self._walk(tuple(above), make=True)
+            try:
+                os.mkdir(last or ".", dir_fd=directory)
+                os.chmod(last, mode, dir_fd=directory)
             finally:
                 os.close(directory)
 
