@@ -29,20 +29,21 @@ clean: ## remove what the targets above made
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is written last, so an interrupted set-up is taken up again; a changed pyproject.toml makes it old.
-$(STAMPS)/user: $(VENV)/pyvenv.cfg pyproject.toml
+$(STAMPS)/user: $(STAMPS)/venv pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
-	@mkdir -p $(STAMPS) && touch $@
+	@touch $@
 
-$(STAMPS)/dev: $(VENV)/pyvenv.cfg pyproject.toml
+$(STAMPS)/dev: $(STAMPS)/venv pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
-	@mkdir -p $(STAMPS) && touch $(STAMPS)/user $@
+	@touch $(STAMPS)/user $@
 
 # The first Python that is new enough. PYTHON=... overrides it.
-$(VENV)/pyvenv.cfg:
+$(STAMPS)/venv:
 	@for python in $(or $(PYTHON),python3.11 python3 python3.12 python3.13 python3.14); do \
 		"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
 		"$$python" -c 'import ensurepip, venv' 2>/dev/null || { incomplete=$$python; continue; }; \
-		echo "making $(VENV) with $$python"; exec "$$python" -m venv $(VENV); \
+		echo "making $(VENV) with $$python"; \
+		"$$python" -m venv $(VENV) && mkdir -p $(STAMPS) && touch $@; exit; \
 	done; \
 	if [ -n "$$incomplete" ]; then \
 		echo "$$incomplete cannot make a virtual environment: run 'apt-get install python3-venv' and try again" >&2; \
