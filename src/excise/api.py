@@ -62,23 +62,29 @@ def measure(
     block. Results go to the directory `out` (default: results/ and the time). `reference` is the substrate that work is
     measured on; by default `chroot`, or `local` where the image is the host's own and chroot cannot run.
     """
+    if _in_a_loop():
+        raise RuntimeError("excise.measure blocks: inside a running event loop, await excise.api.measure_async instead")
+    return asyncio.run(
+        measure_async(
+            *addresses,
+            budget_s=budget_s,
+            blocks=blocks,
+            image=image,
+            workload=workload,
+            reference=reference,
+            seed=seed,
+            out=out,
+            progress=progress,
+        )
+    )
+
+
+def _in_a_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(
-            measure_async(
-                *addresses,
-                budget_s=budget_s,
-                blocks=blocks,
-                image=image,
-                workload=workload,
-                reference=reference,
-                seed=seed,
-                out=out,
-                progress=progress,
-            )
-        )
-    raise RuntimeError("excise.measure blocks: inside a running event loop, await excise.api.measure_async instead")
+        return False
+    return True
 
 
 async def measure_async(

@@ -1,1 +1,1 @@
-"""To come with its first module."""
+"""A run as people read it: terminal and Markdown tables from one list of columns."""

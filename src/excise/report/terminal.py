@@ -1,0 +1,57 @@
+"""The table on a terminal, and as plain text where there is none."""
+
+import io
+from typing import TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from excise.report.columns import Column, Entry, columns
+from excise.report.notes import notes
+from excise.stats.rows import Row
+from excise.stats.run import Run
+
+WIDE = 118
+"""From this width on every column is shown."""
+PLAIN_WIDTH = 120
+
+
+def show(run: Run, file: TextIO) -> None:
+    """Print `run` to `file`: in colour and to its width on a terminal, 120 wide and plain elsewhere."""
+    width = None if file.isatty() else PLAIN_WIDTH
+    console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+    console.print(table(run, console.width))
+    for note in notes(run):
+        console.print(Text(note, style="dim"), soft_wrap=False)
+
+
+def text(run: Run, width: int = PLAIN_WIDTH) -> str:
+    """The same as plain text."""
+    file = io.StringIO()
+    console = Console(file=file, width=width, highlight=False, markup=False, emoji=False, color_system=None)
+    console.print(table(run, width))
+    for note in notes(run):
+        console.print(note)
+    return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
+
+
+def table(run: Run, width: int) -> Table:
+    """One row a substrate: numbers on the first line, their intervals on the second."""
+    shown = columns(run, narrow=width < WIDE)
+    grid = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False)
+    for index, column in enumerate(shown):
+        grid.add_column(
+            f"{column.title}\n{column.unit}",
+            justify="left" if index == 0 else "right",
+            overflow="fold" if index == 0 else "crop",
+            no_wrap=index != 0,
+        )
+    for row in run.rows:
+        grid.add_row(*(_two_lines(column, row) for column in shown))
+    return grid
+
+
+def _two_lines(column: Column, row: Row) -> Text:
+    entry: Entry = column.entry(row)
+    return Text.assemble(entry.value, "\n", (entry.interval, "dim"))
