@@ -1,7 +1,8 @@
 """Every piece of shell text the cases run, in one place.
 
-Only POSIX sh and coreutils (and `setsid`) are assumed inside a sandbox. Names are relative to the working directory, because not
-every substrate has a private /tmp. A process's being alive is seen by a file growing, since pids may belong to another namespace.
+Only POSIX sh and coreutils (and `setsid`) are assumed inside a sandbox. Names are relative to the working directory,
+because not every substrate has a private /tmp. A process's being alive is seen by a file growing, since pids may belong
+to another namespace.
 A constant whose comment says `args` is run as `Exec(("sh", "-c", TEXT, "sh", *args))`; the others as `Shell(TEXT)`.
 """
 
@@ -47,10 +48,11 @@ SPEAK_THEN_SLEEP = "echo before; echo aside >&2; sleep 1000"
 # ---- sessions
 SET_STATE = "cd sub; plain=one; export EXPORTED=two; greet() { echo three; }"
 SHOW_STATE = 'pwd; echo "$plain"; sh -c \'echo "$EXPORTED"\'; greet'
-SET_KEPT = "cd sub; kept=yes"
+SET_KEPT = "kept=yes"
+CD_SUB = "cd sub"
 SHOW_KEPT = 'pwd; echo "[$kept]"'
 BEAT_AS_CHILD_OF_SESSION = f"sh -c '{BEAT}'"
-STUCK = f"trap '' INT TERM HUP QUIT; cd sub; {BEAT}"
+STUCK = f"trap '' INT TERM HUP QUIT; {BEAT}"
 EXIT_3 = "exit 3"
 EXIT_7_IN_SUBSHELL = "(exit 7)"
 UNTERMINATED_QUOTE = 'echo "never closed'
@@ -62,12 +64,13 @@ SET_SIDE_A = "side=a; while test ! -e go; do sleep 0.02; done; echo $side"
 SET_SIDE_B = "echo [$side]; touch go"
 FORGE = "\n".join(f"echo 0 >&{fd}" for fd in range(3, 21))
 FORGE_IN_SUBSHELL = f"(\n{FORGE}\nexit 9\n) 2>/dev/null"
-FORGE_IN_CHILD = "sh -c '" + "\n".join(f"echo 0 > /proc/self/fd/{fd}" for fd in range(3, 21)) + "\nexit 8' 2>/dev/null"
+FORGE_IN_CHILD = "sh -c '" + "\n".join(f"echo 0 >> /proc/self/fd/{fd}" for fd in range(3, 21)) + "\nexit 8' 2>/dev/null"
 
 # ---- output
 INTERLEAVED = "\n".join(f"echo out{n}; echo err{n} >&2" for n in range(50))
 LONG_MIDDLE = "printf 0123456789; head -c 200000 /dev/zero; printf 9876543210; printf abcdefghijKLMNOPqrstuvwxyz >&2"
 FLOOD = "while :; do head -c 65536 /dev/zero; echo x >> progress; done"
+WAIT_FOR_PROGRESS = "while test ! -s progress; do sleep 0.02; done"
 TWO_STREAMS_EXIT_4 = "echo one; echo two >&2; exit 4"
 FIRST_WAIT_SECOND = "echo first; while test ! -e go; do sleep 0.02; done; echo second"
 ARM_TRAP = "trap 'echo caught; exit 7' TERM; echo armed; while :; do sleep 0.02; done"
@@ -83,8 +86,8 @@ STEP_1 = "echo 1 >> order"
 STEP_2 = "echo 2 >> order"
 STEP_3 = "echo 3 >> order"
 STEP_FAILS = "echo went-wrong; exit 9"
-STEP_PRINTS_SECRET = 'echo "$TOKEN"; echo "$TOKEN" >&2; exit 1'
-PRINT_SECRET = 'printf %s "$TOKEN"'
+STEP_PRINTS_TOKEN = 'echo "$TOKEN"; echo "$TOKEN" >&2; exit 1'  # noqa: S105 - no password, a variable's name
+PRINT_TOKEN = 'printf %s "$TOKEN"'  # noqa: S105 - no password, a variable's name
 BOOT = f"sleep 0.2; touch up; {BEAT}"
 IS_UP = "test -e up"
 COUNT_PROBE = "echo probe >> probes"
@@ -97,6 +100,9 @@ MAKE_LINK = "ln -s file link"
 IS_EXECUTABLE = "test -x tool"
 CAT_FILE = "cat file"
 IS_THERE = 'test -e "$1"'  # args: a path
+
+CAT_MOUNTED = "cat /mnt/excise/given"
+WRITE_MOUNTED = "echo x > /mnt/excise/new"
 
 # ---- limits
 EAT_256_MIB = "x=0123456789abcdef\n" + 'x="$x$x"\n' * 24 + "echo survived"

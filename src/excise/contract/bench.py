@@ -1,0 +1,83 @@
+"""What a case is given to work with: sandboxes that are closed for it, whatever happens."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from excise.sandbox import Sandbox
+from excise.spec import Spec
+from excise.substrate import Capabilities, Handle, Snapshot, Substrate
+
+CREATE_S = 50.0
+"""For a create, and (as their own timeout) for actions that ought to end by themselves: under a case's deadline."""
+LEASE_S = 600.0
+
+
+class Bench:
+    """One case's sandboxes, on one substrate."""
+
+    def __init__(self, substrate: Substrate, capabilities: Capabilities, spec: Spec) -> None:
+        self.substrate = substrate
+        self.capabilities = capabilities
+        self.spec = spec
+        self.nonce = uuid.uuid4().hex
+        """Found nowhere else: what is seen of it was made by this case."""
+        self.labels = {"excise-contract": self.nonce}
+        self._closing: list[Callable[[], Awaitable[None]]] = []
+
+    async def sandbox(self, start: Spec | Snapshot | None = None, **changes: Any) -> Sandbox:
+        """An open sandbox of the suite's spec, with these fields changed; closed at the case's end."""
+        box = self.unopened(start, **changes)
+        await box.open()
+        return box
+
+    def unopened(self, start: Spec | Snapshot | None = None, *, wait_s: float = CREATE_S, **changes: Any) -> Sandbox:
+        """The same, before its `open`."""
+        if start is None:
+            start = self.changed(**changes)
+        box = Sandbox(self.substrate, start, ttl_s=LEASE_S, wait_s=wait_s, timeout_s=CREATE_S, labels=self.labels)
+        self._closing.append(box.close)
+        return box
+
+    def changed(self, **changes: Any) -> Spec:
+        return msgspec.structs.replace(self.spec, **changes)
+
+    async def handle(
+        self,
+        start: Spec | Snapshot | None = None,
+        *,
+        deadline_s: float = CREATE_S,
+        lease_s: float = LEASE_S,
+        request_id: str | None = None,
+    ) -> Handle:
+        """A sandbox as the substrate itself hands it out, ready; closed at the case's end."""
+        handle = await self.substrate.create(
+            start if start is not None else self.spec,
+            deadline_s=deadline_s,
+            lease_s=lease_s,
+            labels=self.labels,
+            request_id=request_id if request_id is not None else uuid.uuid4().hex,
+        )
+        self._closing.append(handle.close)
+        await handle.ready()
+        return handle
+
+    def at_end(self, cleanup: Callable[[], Awaitable[None]]) -> None:
+        """Await this, too, when the case is over, before what was opened earlier is closed."""
+        self._closing.append(cleanup)
+
+    async def close(self) -> None:
+        """Close everything, the latest first; one that fails to close does not keep the others open."""
+        first: BaseException | None = None
+        while self._closing:
+            try:
+                await self._closing.pop()()
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:  # noqa: BLE001 - raised below, once the rest is closed
+                first = first or error
+        if first is not None:
+            raise first

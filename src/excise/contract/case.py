@@ -1,0 +1,64 @@
+"""What a case of the contract is, and how one is written."""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from excise.action import Observation
+from excise.contract.bench import Bench
+from excise.substrate import Capabilities
+
+Body = Callable[[Bench], Awaitable[None]]
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One promise, and the code that sees it kept or broken."""
+
+    name: str
+    promise: str
+    why: str
+    """What users of such interfaces are bitten by."""
+    needs: tuple[str, ...] = ()
+    """Abilities without which there is nothing to judge: `stream`, or a member of a set, as `limits.pids`."""
+    run: Body
+
+
+def case(*, promise: str, why: str, needs: tuple[str, ...] = ()) -> Callable[[Body], Case]:
+    """Make a case of an async function; its name, with dashes, names the promise."""
+
+    def made(body: Body) -> Case:
+        return Case(name=body.__name__.replace("_", "-"), promise=promise, why=why, needs=needs, run=body)
+
+    return made
+
+
+def declared(capabilities: Capabilities, need: str) -> bool:
+    """Whether the ability `need`, or the member of a set of abilities `field.member`, is declared."""
+    field, dot, member = need.partition(".")
+    return member in getattr(capabilities, field) if dot else capabilities.has(field)
+
+
+def expect(condition: object, reason: str) -> None:
+    """The promise is broken, for this reason, unless the condition holds. (An `assert` would vanish under -O.)"""
+    if not condition:
+        raise AssertionError(reason)
+
+
+def equal(got: object, wanted: object, what: str) -> None:
+    """Like expect, for values worth showing."""
+    expect(got == wanted, f"{what} is {_short(got)}, not {_short(wanted)}")
+
+
+def succeeded(seen: Observation, what: str) -> None:
+    expect(seen.ok, f"{what} failed: {told(seen)}")
+
+
+def told(seen: Observation) -> str:
+    """An Observation in a few words, for a reason."""
+    how = f"signal {seen.signal}" if seen.signal is not None else f"exit code {seen.exit_code}"
+    return f"{seen.end.value}, {how}, stdout {_short(seen.stdout)}, stderr {_short(seen.stderr)}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:100]}... ({len(text)} characters)"

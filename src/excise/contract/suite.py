@@ -1,0 +1,125 @@
+"""Judge a substrate: run every case, each under its own deadline, and say of each whether the promise was kept."""
+
+import asyncio
+import re
+from collections.abc import Callable, Collection
+from types import ModuleType
+from typing import Literal
+
+import msgspec
+
+from excise.contract import (
+    cases_abilities,
+    cases_apart,
+    cases_commands,
+    cases_files,
+    cases_lives,
+    cases_losses,
+    cases_output,
+    cases_sessions,
+    cases_states,
+    cases_streams,
+)
+from excise.contract.bench import Bench
+from excise.contract.case import Case, declared
+from excise.errors import SpecError
+from excise.spec import Spec
+from excise.substrate import Capabilities, Substrate
+
+DEADLINE_S = 60.0
+GRACE_S = 30.0
+"""For a case to end once it is cancelled, and for its sandboxes to close."""
+LONGEST_REASON = 400
+
+Outcome = Literal["kept", "broken", "not declared"]
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What one case found."""
+
+    case: Case
+    outcome: Outcome
+    reason: str = ""
+    duration_s: float = 0.0
+
+
+def _cases_of(*modules: ModuleType) -> tuple[Case, ...]:
+    return tuple(value for module in modules for value in vars(module).values() if isinstance(value, Case))
+
+
+CASES: tuple[Case, ...] = _cases_of(
+    cases_commands,
+    cases_output,
+    cases_lives,
+    cases_sessions,
+    cases_streams,
+    cases_losses,
+    cases_states,
+    cases_files,
+    cases_apart,
+    cases_abilities,
+)
+
+
+def named(names: Collection[str]) -> tuple[Case, ...]:
+    """The cases called so, in the suite's order; a SpecError for a name that is none."""
+    unknown = sorted(set(names) - {c.name for c in CASES})
+    if unknown:
+        raise SpecError(f"no promise is called {', '.join(unknown)}; `excise check --list` shows them all")
+    return tuple(c for c in CASES if c.name in names)
+
+
+async def check(
+    substrate: Substrate,
+    spec: Spec,
+    *,
+    only: Collection[str] | None = None,
+    on_verdict: Callable[[Verdict], None] | None = None,
+    deadline_s: float = DEADLINE_S,
+) -> tuple[Verdict, ...]:
+    """Run the cases (`only` these, if named) one after another; `on_verdict` hears of each as it ends."""
+    cases = CASES if only is None else named(only)
+    capabilities = await substrate.probe()
+    verdicts: list[Verdict] = []
+    for case in cases:
+        verdicts.append(await _judge(case, substrate, capabilities, spec, deadline_s))
+        if on_verdict is not None:
+            on_verdict(verdicts[-1])
+    return tuple(verdicts)
+
+
+async def _judge(case: Case, substrate: Substrate, capabilities: Capabilities, spec: Spec, deadline_s: float) -> Verdict:
+    lacking = [need for need in case.needs if not declared(capabilities, need)]
+    if lacking:
+        return Verdict(case=case, outcome="not declared", reason=f"{substrate.address} does not declare {', '.join(lacking)}")
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    bench = Bench(substrate, capabilities, spec)
+    reason = await _within(case.run(bench), deadline_s, f"it did not end within {deadline_s:g} s")
+    closing = await _within(bench.close(), GRACE_S, f"its sandboxes did not close within {GRACE_S:g} s")
+    reason = reason or (closing and f"closing failed: {closing}")
+    return Verdict(case=case, outcome="broken" if reason else "kept", reason=reason or "", duration_s=loop.time() - begun)
+
+
+async def _within(work: object, deadline_s: float, late: str) -> str | None:
+    """Why `work` failed, or None. Work that does not even end when cancelled is left behind: the suite goes on."""
+    task: asyncio.Task[None] = asyncio.ensure_future(work)  # pyright: ignore[reportArgumentType,reportUnknownVariableType] - an awaitable
+    try:
+        await asyncio.wait({task}, timeout=deadline_s)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=GRACE_S)
+            return late if task.done() else f"{late}, nor {GRACE_S:g} s after it was cancelled"
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if task.cancelled():
+        return "it was cancelled, and nobody had asked for that"
+    error = task.exception()
+    return None if error is None else _one_line(error)
+
+
+def _one_line(error: BaseException) -> str:
+    text = str(error) if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
+    text = re.sub(r"\s+", " ", text).strip() or type(error).__name__
+    return text if len(text) <= LONGEST_REASON else text[:LONGEST_REASON] + "..."
