@@ -1,6 +1,7 @@
 """What a case of the contract is, and how one is written."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -8,7 +9,7 @@ from excise.action import Observation
 from excise.contract.bench import Bench
 from excise.substrate import Capabilities
 
-Body = Callable[[Bench], Awaitable[None]]
+Body = Callable[[Bench], Coroutine[Any, Any, None]]
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +43,11 @@ def expect(condition: object, reason: str) -> None:
     """The promise is broken, for this reason, unless the condition holds. (An `assert` would vanish under -O.)"""
     if not condition:
         raise AssertionError(reason)
+
+
+def broken(reason: str) -> NoReturn:
+    """The promise is broken, for this reason."""
+    raise AssertionError(reason)
 
 
 def equal(got: object, wanted: object, what: str) -> None:

@@ -124,7 +124,7 @@ async def sessions_side_by_side(bench: Bench) -> None:
 
 
 @case(
-    promise="Every command in a session has its true status, and broken syntax, `return` or `break` leave the session as it was.",
+    promise="A session tells each command's true status; broken syntax, `return` and `break` leave it as it was.",
     why="Text pasted into a shell can swallow the marker that ends it: the session hangs, or is off by one from then on.",
     needs=SESSIONS,
 )

@@ -2,9 +2,9 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Coroutine
 from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -101,9 +101,9 @@ async def _judge(case: Case, substrate: Substrate, capabilities: Capabilities, s
     return Verdict(case=case, outcome="broken" if reason else "kept", reason=reason or "", duration_s=loop.time() - begun)
 
 
-async def _within(work: object, deadline_s: float, late: str) -> str | None:
+async def _within(work: Coroutine[Any, Any, None], deadline_s: float, late: str) -> str | None:
     """Why `work` failed, or None. Work that does not even end when cancelled is left behind: the suite goes on."""
-    task: asyncio.Task[None] = asyncio.ensure_future(work)  # pyright: ignore[reportArgumentType,reportUnknownVariableType] - an awaitable
+    task = asyncio.ensure_future(work)
     try:
         await asyncio.wait({task}, timeout=deadline_s)
         if not task.done():

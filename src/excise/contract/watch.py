@@ -1,5 +1,6 @@
 """How a case looks into a sandbox: with actions and events, never by the clock on the wall."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,7 +10,7 @@ import msgspec
 
 from excise.action import End, Event, Exec, Exit, Observation, Output
 from excise.contract import scripts
-from excise.contract.case import expect, succeeded, told
+from excise.contract.case import broken, expect, succeeded, told
 from excise.sandbox import Sandbox
 from excise.substrate import Process
 
@@ -78,16 +79,23 @@ class Reader:
 
     def __init__(self, process: Process) -> None:
         self._events: AsyncIterator[Event] = process.events()
+        self._pending: asyncio.Future[Event | None] | None = None
         self.stdout = b""
         self.stderr = b""
         self.exit: Observation | None = None
 
-    async def next(self) -> Event:
-        """The next event, its bytes noted."""
+    async def next(self, within_s: float | None = None) -> Event:
+        """The next event, its bytes noted; TimeoutError, with nothing lost, if it does not come in time."""
         expect(self.exit is None, "events went on after the exit")
-        event = await anext(self._events, None)
-        expect(event is not None, "the events ended without an exit")
-        assert event is not None
+        if self._pending is None:
+            self._pending = asyncio.ensure_future(anext(self._events, None))
+        done, _ = await asyncio.wait({self._pending}, timeout=within_s)
+        if not done:
+            raise TimeoutError
+        pending, self._pending = self._pending, None
+        event = pending.result()
+        if event is None:
+            broken("the events ended without an exit")
         match event:
             case Output("stdout", data):
                 self.stdout += data

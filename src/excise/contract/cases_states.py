@@ -1,0 +1,194 @@
+"""The start state: steps, boot and ready; and snapshot, reset and fork, which lead back to it."""
+
+import asyncio
+
+from excise.action import Shell, Write
+from excise.contract import scripts
+from excise.contract.bench import CREATE_S, Bench
+from excise.contract.case import broken, case, equal, expect, succeeded, told
+from excise.contract.watch import beating, exists, nap
+from excise.errors import CreateError, ExciseError, SandboxLost
+from excise.sandbox import Sandbox
+from excise.spec import Step
+from excise.substrate import Snapshot
+
+SNAPSHOT = ("snapshot",)
+
+
+@case(
+    promise="A spec's steps run in order, before the sandbox is handed out.",
+    why="A dependency installed before the checkout it belongs to is another state under the same name.",
+)
+async def steps_run_in_order(bench: Bench) -> None:
+    steps = (
+        Step("first", (Shell(scripts.STEP_1), Shell(scripts.STEP_2))),
+        Step("second", (Shell(scripts.STEP_3), Write("made", b"by a step"))),
+    )
+    box = await bench.sandbox(steps=(*bench.spec.steps, *steps))
+    equal(await box.read("order"), b"1\n2\n3\n", "what the steps wrote, in order")
+    equal(await box.read("made"), b"by a step", "what a step's file action wrote")
+
+
+@case(
+    promise="A step that fails is a CreateError that names the step and shows what it printed; nothing is left.",
+    why="Half-prepared sandboxes that are handed out all the same fail every test, and the policy is blamed.",
+)
+async def failed_step_is_create_error(bench: Bench) -> None:
+    steps = (Step("goes-well", (Shell(scripts.STEP_1),)), Step("breaks-here", (Shell(scripts.STEP_FAILS),)))
+    try:
+        await bench.sandbox(steps=steps)
+    except CreateError as error:
+        for word in ("breaks-here", "went-wrong"):
+            expect(word in str(error), f"the error does not mention {word!r}: {error}")
+    else:
+        broken("a sandbox whose step failed was handed out")
+    if bench.capabilities.attach:
+        expect(not await bench.substrate.list(bench.labels), "a sandbox is left after a step that failed")
+
+
+@case(
+    promise="boot commands run and are left running, and ready probes pass, before the sandbox is handed out.",
+    why="A rollout that meets a database still starting up loses to a race it cannot see.",
+    needs=("stream", "background"),
+)
+async def boot_runs_and_ready_passes(bench: Bench) -> None:
+    box = await bench.sandbox(boot=(Shell(scripts.BOOT),), ready=(Shell(scripts.IS_UP),))
+    expect(await exists(box, "up"), "the sandbox was handed out before its ready probe passed")
+    await beating(box)
+
+
+async def _snapshot(bench: Bench, box: Sandbox) -> Snapshot:
+    """A snapshot that is discarded at the case's end."""
+    snapshot = await box.snapshot()
+
+    async def discard() -> None:
+        await bench.substrate.discard(snapshot)
+
+    bench.at_end(discard)
+    return snapshot
+
+
+@case(
+    promise="reset brings every file back: changed, removed and added ones, /tmp and /dev/shm included.",
+    why="`git clean` misses what is ignored, and a cache in /tmp makes the second rollout differ from the first.",
+    needs=SNAPSHOT,
+)
+async def reset_restores_files(bench: Bench) -> None:
+    box = await bench.sandbox()
+    await box.write("changed", b"before", mode=0o640)
+    await box.write("removed", b"before")
+    snapshot = await _snapshot(bench, box)
+    added = ["added", "new/deep"]
+    if "files" in bench.capabilities.isolates:
+        added += [f"/tmp/{bench.nonce}", f"/dev/shm/{bench.nonce}"]
+    for _ in range(2):
+        await box.write("changed", b"after", mode=0o600)
+        await box.remove("removed")
+        for path in added:
+            await box.write(path, b"after")
+        await box.reset(snapshot)
+        equal((await box.read("changed"), await box.read("removed")), (b"before", b"before"), "the files after a reset")
+        equal((await box.stat("changed")).mode & 0o7777, 0o640, "a file's mode after a reset")
+        for path in added:
+            expect(not await exists(box, path), f"{path} is still there after a reset")
+
+
+@case(
+    promise="reset ends every process started since the snapshot.",
+    why="A server of the last rollout answers the next one's requests, from the last one's state.",
+    needs=(*SNAPSHOT, "background"),
+)
+async def reset_kills_processes(bench: Bench) -> None:
+    box = await bench.sandbox()
+    snapshot = await _snapshot(bench, box)
+    succeeded(await box.run(scripts.LEAVE_BEAT), "leaving a process running")
+    await beating(box)
+    await box.reset(snapshot)
+    await nap(box)
+    expect(not await exists(box, "beat"), "a process from before the reset went on writing")
+
+
+@case(
+    promise="reset forgets sessions begun since the snapshot.",
+    why="A variable of the last rollout in the next one's shell is a state nobody asked for.",
+    needs=(*SNAPSHOT, "sessions"),
+)
+async def reset_forgets_sessions(bench: Bench) -> None:
+    box = await bench.sandbox()
+    snapshot = await _snapshot(bench, box)
+    succeeded(await box.run(scripts.SET_PLAIN, session="main"), "setting a variable")
+    await box.reset(snapshot)
+    equal((await box.run(scripts.SHOW_PLAIN, session="main")).stdout, b"[]\n", "a session's variable after a reset")
+
+
+@case(
+    promise="After a reset boot commands run again and ready probes pass again.",
+    why="A reset that brings the files back but not the services hands out a broken start state.",
+    needs=(*SNAPSHOT, "stream", "background"),
+)
+async def reset_runs_boot(bench: Bench) -> None:
+    box = await bench.sandbox(boot=(Shell(scripts.BOOT),), ready=(Shell(scripts.IS_UP), Shell(scripts.COUNT_PROBE)))
+    snapshot = await _snapshot(bench, box)
+    await box.reset(snapshot)
+    equal(await box.read("probes"), b"probe\nprobe\n", "what ready probes wrote, once at create and once at reset")
+    await beating(box)
+
+
+@case(
+    promise="No answer of an earlier life is delivered after a reset: an action it cut off is SandboxLost.",
+    why="Yesterday's output under today's command is the worst of wrong observations.",
+    needs=SNAPSHOT,
+)
+async def no_answer_across_reset(bench: Bench) -> None:
+    box = await bench.sandbox()
+    snapshot = await _snapshot(bench, box)
+    task = asyncio.ensure_future(box.run(scripts.SAY_STARTED_THEN_SLEEP))
+    succeeded(await box.run(scripts.WAIT_FOR_STARTED), "waiting for the action to begin")
+    await box.reset(snapshot)
+    try:
+        seen = await task
+    except SandboxLost:
+        pass
+    else:
+        broken(f"an action from before the reset returned: {told(seen)}")
+    equal((await box.run(scripts.ECHO_OK)).stdout, b"ok\n", "the first answer after the reset")
+
+
+@case(
+    promise="fork gives siblings with the same start state, which then go their own ways.",
+    why="A group is compared within itself: a sibling that sees another's files spoils the comparison.",
+    needs=SNAPSHOT,
+)
+async def fork_gives_the_same_start(bench: Bench) -> None:
+    box = await bench.sandbox()
+    await box.write("file", bench.nonce)
+    async with box.fork(3) as group:
+        ids = {box.id, *(child.id for child in group)}
+        equal(len(ids), 4, "the number of different sandboxes")
+        for number, child in enumerate(group):
+            equal((await child.read("file")).decode(), bench.nonce, "a file from before the fork")
+            await child.write("file", f"changed by {number}")
+        for number, child in enumerate(group):
+            equal((await child.read("file")).decode(), f"changed by {number}", "a file a sibling changed for itself")
+    equal((await box.read("file")).decode(), bench.nonce, "the file in the sandbox that was forked")
+
+
+@case(
+    promise="A snapshot outlives its sandbox, until it is discarded; sandboxes made from it live on after that.",
+    why="The state a group starts from must not die with the sandbox it was taken of.",
+    needs=SNAPSHOT,
+)
+async def snapshot_outlives_its_sandbox(bench: Bench) -> None:
+    box = await bench.sandbox()
+    await box.write("file", bench.nonce)
+    snapshot = await box.snapshot()
+    await box.close()
+    again = await bench.sandbox(snapshot)
+    equal((await again.read("file")).decode(), bench.nonce, "a file of the snapshot, in a sandbox made later")
+    await bench.substrate.discard(snapshot)
+    equal((await again.read("file")).decode(), bench.nonce, "the same after the snapshot was discarded")
+    try:
+        await bench.handle(snapshot, deadline_s=CREATE_S)
+    except ExciseError:
+        return
+    broken("a sandbox was made from a discarded snapshot")
