@@ -1,0 +1,97 @@
+"""Directories in and out as tar streams, by the sandbox's own tar."""
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+
+from excise.action import Exec, Exit, Output
+from excise.guestless.files import error_of, script
+from excise.guestless.wrapper import plain
+from excise.substrate import Process
+
+_LONGEST_REASON_BYTES = 2000
+
+_UNPACK = """
+make_dirs "$1"
+[ -w "$1" ] && [ -x "$1" ] || refused "$1"
+exec tar -xf - -C "$1"
+"""
+
+_PACK = """
+[ -e "$1" ] || [ -L "$1" ] || absent "$1"
+path=$1
+while [ "$path" != / ] && [ "${path%/}" != "$path" ]; do path=${path%/}; done
+case ${path##*/} in '' | . | ..) path=$(cd "$path" && pwd -P) ;; esac
+parent "$path"
+name=${path##*/}
+exec tar -cf - -C "$up" -- "${name:-.}"
+"""
+
+Start = Callable[[Exec], Awaitable[Process]]
+
+
+async def upload(start: Start, path: str, tar: AsyncIterable[bytes]) -> None:
+    """Unpack a tar stream into the directory `path`, which is made if it is not there."""
+    process = await start(script(_UNPACK, plain(path)))
+    feeding = asyncio.create_task(_feed(process, tar))
+    try:
+        await _finished(process, path)
+        await feeding
+    except BaseException:
+        await process.kill()
+        raise
+    finally:
+        feeding.cancel()
+        await asyncio.wait([feeding])
+
+
+async def _finished(process: Process, path: str) -> None:
+    said = bytearray()
+    async for event in process.events():
+        if isinstance(event, Output):
+            said += event.data[: _LONGEST_REASON_BYTES - len(said)]
+        elif not event.observation.ok:
+            raise _failure(event, said, path)
+
+
+async def _feed(process: Process, tar: AsyncIterable[bytes]) -> None:
+    try:
+        async for piece in tar:
+            await process.write(piece)
+        await process.close_stdin()
+    except BrokenPipeError:
+        return  # it ended early: its exit says why
+    except Exception:
+        # The stream given to us failed: a tar cut short must not look like a whole one.
+        await process.kill()
+        raise
+
+
+async def download(start: Start, path: str) -> AsyncIterator[bytes]:
+    """`path` as a tar stream, its names relative to its parent."""
+    process = await start(script(_PACK, plain(path)))
+    said = bytearray()
+    ended = False
+    try:
+        await process.close_stdin()
+        async for event in process.events():
+            if isinstance(event, Exit):
+                ended = True
+                if not event.observation.ok:
+                    raise _failure(event, said, path)
+            elif event.stream == "stdout":
+                yield event.data
+            else:
+                said += event.data[: _LONGEST_REASON_BYTES - len(said)]
+    finally:
+        if not ended:
+            await process.kill()
+
+
+def _failure(event: Exit, said: bytearray, path: str) -> OSError:
+    number = error_of(event.observation.exit_code)
+    if number is not None:
+        return OSError(number, os.strerror(number), path)
+    reason = " ".join(said.decode("utf-8", "replace").split()) or event.observation.end.value
+    return OSError(errno.EIO, f"tar failed inside the sandbox: {reason}", path)
