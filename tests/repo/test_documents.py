@@ -9,6 +9,7 @@ import pytest
 
 import excise
 from excise.cli.entry import application
+from excise.contract.suite import CASES
 
 TOP = Path(__file__).parents[2]
 DOCUMENTS = sorted(path.name for path in TOP.glob("*.md"))
@@ -54,10 +55,19 @@ def test_a_promise_is_held_by_something_that_exists_or_pending_with_a_reason(num
         assert place.exists(), f"promise {number} is held by {target}, which does not exist"
         if label.startswith("test_"):
             assert label in defined(place), f"{target} has no {label}"
+        if "/contract/" in target:
+            assert label.replace("-", "_") in defined(place), f"{target} has no case {label}"
+
+
+def test_every_case_of_the_contract_holds_a_promise() -> None:
+    labels = {label for _, _, held_by in promises() for label, _ in re.findall(r"\[([^\]]+)\]\(([^)]+)\)", held_by)}
+    assert {case.name for case in CASES} - labels == set()
 
 
 def defined(place: Path) -> set[str]:
-    return {node.name for node in ast.walk(ast.parse(place.read_text())) if isinstance(node, ast.FunctionDef)}
+    return {
+        node.name for node in ast.walk(ast.parse(place.read_text())) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
 
 
 def test_a_number_in_a_promise_has_a_measurement() -> None:

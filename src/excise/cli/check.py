@@ -26,7 +26,7 @@ Exit code: 1 if a promise is broken.
 Examples:
   excise check local
   excise check docker bubblewrap --image excise/base
-  excise check chroot --case cwd --case stdin
+  excise check chroot --case cwd --case stdin-reaches
   excise check fake:broken=cwd
   excise check --list""",
 )
