@@ -73,9 +73,7 @@ def main() -> int:
         out.write_text(json.dumps(record) + "\n")
     say = sys.stdout.write
     say("an action on the null substrate: " + ", ".join(f"{kind} {us:.2f} us" for kind, us in p50.items()) + "\n")
-    say(
-        f"recorded / unrecorded: {p50['recorded'] / p50['unrecorded']:.2f} x; recorded adds {added_us(found, 'unrecorded'):.2f} us\n"
-    )
+    say(f"recorded / unrecorded: {p50['recorded'] / p50['unrecorded']:.2f} x, {added_us(found, 'unrecorded'):+.2f} us\n")
     say(f"recorded and all else Sandbox.run does add {most_us:.2f} us to the bare handle (limit {LIMIT_US:g} us)\n")
     return 0 if most_us < LIMIT_US else 1
 
