@@ -73,8 +73,16 @@ async def make_ready(handle: Handle, spec: Spec, first: Action | None = None) ->
     for step in spec.all_steps():
         seen = await handle.run(Batch(step.actions))
         if not seen.ok:
-            raise CreateError(f"step {step.name!r} failed: {seen.parts[-1].text.strip() or seen.end.value}")
+            printed = without_secrets(seen.parts[-1].text.strip(), spec)
+            raise CreateError(f"step {step.name!r} failed: {printed or seen.end.value}")
     await start_up(handle, spec)
+
+
+def without_secrets(text: str, spec: Spec) -> str:
+    """`text`, as it may appear in an error: what a program printed may hold a secret it was given."""
+    for secret in spec.secrets.values():
+        text = text.replace(secret.reveal(), "***") if secret.reveal() else text
+    return text
 
 
 async def start_up(handle: Handle, spec: Spec) -> None:

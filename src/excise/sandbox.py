@@ -82,7 +82,7 @@ class Sandbox:
         """Create the sandbox and wait until a first command has answered."""
         if self._handle is not None:
             return
-        self._substrate = make(self._given) if isinstance(self._given, str) else self._given
+        self._substrate = substrate = make(self._given) if isinstance(self._given, str) else self._given
         self._name = request_id = uuid.uuid4().hex
         labels = {**(self._start.labels if isinstance(self._start, Spec) else {}), **self._labels}
         try:
@@ -97,11 +97,9 @@ class Sandbox:
             made = self._handle is not None
             await self.close()
             if made:
-                raise ReadyTimeout(
-                    f"{self._substrate.address} made a sandbox that did not answer in {self._wait_s:g} s"
-                ) from None
+                raise ReadyTimeout(f"{substrate.address} made a sandbox that did not answer in {self._wait_s:g} s") from None
             raise CreateError(
-                f"{self._substrate.address} made no sandbox in {self._wait_s:g} s; raise wait_s if it is only slow"
+                f"{substrate.address} made no sandbox in {self._wait_s:g} s; raise wait_s if it is only slow"
             ) from None
         except BaseException:
             await self.close()
