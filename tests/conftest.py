@@ -80,6 +80,7 @@ def nothing_left(own_state: Path) -> Generator[None]:
     mounts, containers = _mounts(), _containers()
     yield
     assert _descendants(os.getpid()) == []
+    assert _inside(own_state) == []
     assert _mounts() - mounts == set()
     assert _containers() - containers == set()
     left = [str(path) for path in own_state.glob("excise/*")]
@@ -104,6 +105,20 @@ def _descendants(pid: int) -> list[str]:
                 found.append(Path(f"/proc/{child}/cmdline").read_bytes().replace(b"\0", b" ").decode() or f"pid {child}")
             except OSError:
                 continue
+    return found
+
+
+def _inside(place: Path) -> list[str]:
+    """Processes that detached from us, seen by where they are: their working or root directory lies in `place`."""
+    found: list[str] = []
+    for process in Path("/proc").glob("[0-9]*"):
+        for link in ("cwd", "root"):
+            try:
+                target = os.readlink(process / link)
+            except OSError:
+                continue  # it ended while we looked, or is another user's
+            if target.startswith(str(place)):
+                found.append(f"pid {process.name}: {link} {target}")
     return found
 
 
