@@ -114,7 +114,7 @@ def _inside(place: Path) -> list[str]:
     for process in Path("/proc").glob("[0-9]*"):
         for link in ("cwd", "root"):
             try:
-                target = os.readlink(process / link)
+                target = str((process / link).readlink())
             except OSError:
                 continue  # it ended while we looked, or is another user's
             if target.startswith(str(place)):
