@@ -47,7 +47,7 @@ def record() -> Generator["Recording"]:
 
 def measure(
     *addresses: str,
-    budget_s: float | None = 60.0,
+    budget_s: float | None = None,
     blocks: int | None = None,
     image: str = "host",
     workload: str = "t0",
@@ -59,8 +59,9 @@ def measure(
     """Measure substrates in blocks on this machine; without addresses, all that run here. Blocks until it is done.
 
     The run ends at `blocks` measured blocks or when `budget_s` is used up, whichever is first, and always after a whole
-    block. Results go to the directory `out` (default: results/ and the time). `reference` is the substrate that work is
-    measured on; by default `chroot`, or `local` where the image is the host's own and chroot cannot run.
+    block; with neither given it takes about a minute. Results go to the directory `out` (default: results/ and the time).
+    `reference` is the substrate that work is measured on; by default `chroot`, or `local` where the image is the host's own
+    and chroot cannot run.
     """
     if _in_a_loop():
         raise RuntimeError("excise.measure blocks: inside a running event loop, await excise.api.measure_async instead")
@@ -89,7 +90,7 @@ def _in_a_loop() -> bool:
 
 async def measure_async(
     *addresses: str,
-    budget_s: float | None = 60.0,
+    budget_s: float | None = None,
     blocks: int | None = None,
     image: str = "host",
     workload: str = "t0",

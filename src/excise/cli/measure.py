@@ -30,7 +30,7 @@ Examples:
 @app.default
 def measure(
     *addresses: str,
-    budget: float = 60.0,
+    budget: float | None = None,
     blocks: int | None = None,
     image: str = "host",
     workload: str = "t0",
@@ -46,9 +46,9 @@ def measure(
     addresses
         The substrates; all that run here if none is named.
     budget
-        Seconds to spend. Only whole blocks are run; the first ones always are.
+        Seconds to spend, 60 unless --blocks is given. Only whole blocks are run, and one always is.
     blocks
-        End after this many measured blocks, if the budget has not ended the run before.
+        End after this many measured blocks, or before if a --budget is given and used up.
     image
         The root filesystem of every sandbox: host, a name from `excise image list`, or a tar file.
     workload

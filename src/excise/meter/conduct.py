@@ -14,6 +14,8 @@ from excise.meter.records import Cell, Header, Plan
 from excise.meter.results import Results, Writer, default_path, load, new_id, refuse_used
 from excise.workloads.workload import Workload
 
+DEFAULT_BUDGET_S = 60.0
+
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """What a caller wants measured, beside the addresses."""
@@ -22,12 +24,11 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     image: str = "host"
     seed: int = 0
     blocks: int | None = None
-    budget_s: float | None = 60.0
+    budget_s: float | None = None
+    """None: no limit if `blocks` are given, and DEFAULT_BUDGET_S if they are not."""
     out: Path | None = None
 
     def __post_init__(self) -> None:
-        if self.blocks is None and self.budget_s is None:
-            raise SpecError("a run without an end: give a number of blocks, or a budget in seconds")
         if self.blocks is not None and self.blocks < 1:
             raise SpecError(f"blocks={self.blocks}: a run has at least one block")
         if self.budget_s is not None and not self.budget_s > 0:
@@ -50,7 +51,7 @@ async def conduct(request: Request, field: Field, tell: Callable[[Progress], Non
         image=request.image,
         seed=request.seed,
         blocks=request.blocks,
-        budget_s=request.budget_s,
+        budget_s=DEFAULT_BUDGET_S if request.budget_s is None and request.blocks is None else request.budget_s,
     )
     versions = {address: one.capabilities.versions for address, one in admitted.items()}
     header = Header(

@@ -28,7 +28,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     blocks: int | None = None
     """Measured blocks; None: as many whole ones as the budget holds."""
-    budget_s: float | None = 60.0
+    budget_s: float | None = None
     warmup_blocks: int = 1
     quiet_s: float = 0.02
     """How long the host is watched, with nothing of ours running, before each trial."""

@@ -32,7 +32,7 @@ def _how_to_read(run: Run) -> str:
     parts = [
         f"Work is what the same action takes on {run.reference} in the same block: {duration(floor.work_s.value)} an action.",
         f"Start + {floor.actions} x (dispatch + slowdown + work) + cleanup is the mean total; tax is all of it but the work.",
-        "Below a number is its 95 % interval; observation is inside dispatch; hours are worker-hours.",
+        "Ranges are 95 % intervals; observation is inside dispatch; hours are worker-hours; CPU is the whole host's.",
     ]
     if any(row.estimated for row in run.rows):
         parts.append("~ no clock runs inside: dispatch is that of a null action beside each action.")
