@@ -116,11 +116,8 @@ printf '\0x\0%s' "${{target%x}}"
 _REMOVE = rf"""
 here "$1" || absent "$1"
 if [ -d "$1" ] && [ ! -L "$1" ]; then
-    if [ "$2" = recursive ]; then
-        rm -rf "$1" 2>/dev/null
-    elif ! rmdir "$1" 2>/dev/null; then
-        [ -r "$1" ] && [ -n "$(ls -A "$1")" ] && fail {errno.ENOTEMPTY}
-    fi
+    [ "$2" = recursive ] || fail {errno.EISDIR}
+    rm -rf "$1" 2>/dev/null
 else
     rm -f "$1" 2>/dev/null
 fi

@@ -3,7 +3,8 @@
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import Protocol
 
 from excise.action import Exec, Exit, Output
 from excise.guestless.files import error_of, script
@@ -28,12 +29,16 @@ name=${path##*/}
 exec tar -cf - -C "$up" -- "${name:-.}"
 """
 
-Start = Callable[[Exec], Awaitable[Process]]
+
+class Starts(Protocol):
+    """A Handle, as far as this module needs one."""
+
+    async def start(self, action: Exec) -> Process: ...
 
 
-async def upload(start: Start, path: str, tar: AsyncIterable[bytes]) -> None:
+async def upload(handle: Starts, path: str, tar: AsyncIterable[bytes]) -> None:
     """Unpack a tar stream into the directory `path`, which is made if it is not there."""
-    process = await start(script(_UNPACK, plain(path)))
+    process = await handle.start(script(_UNPACK, plain(path)))
     feeding = asyncio.create_task(_feed(process, tar))
     try:
         await _finished(process, path)
@@ -68,9 +73,9 @@ async def _feed(process: Process, tar: AsyncIterable[bytes]) -> None:
         raise
 
 
-async def download(start: Start, path: str) -> AsyncIterator[bytes]:
+async def download(handle: Starts, path: str) -> AsyncIterator[bytes]:
     """`path` as a tar stream, its names relative to its parent."""
-    process = await start(script(_PACK, plain(path)))
+    process = await handle.start(script(_PACK, plain(path)))
     said = bytearray()
     ended = False
     try:

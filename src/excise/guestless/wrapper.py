@@ -35,11 +35,11 @@ if [ -n "$1" ] && ! cd "$1"; then
     EXCISE_CODE=126
 else
     shift 3
-    if [ "$EXCISE_STDIN" = open ]; then
-        (exec "$@" 2>&3 3>&-)
-    else
-        (exec "$@" </dev/null 2>&3 3>&-)
-    fi
+    case $EXCISE_STDIN in
+    open) (exec "$@" 2>&3 3>&-) ;;
+    closed) (exec "$@" </dev/null 2>&3 3>&-) ;;
+    *) command -p head -c "$EXCISE_STDIN" 3>&- | (exec "$@" 2>&3 3>&-) ;;
+    esac
     EXCISE_CODE=$?
 fi
 EXCISE_LEFT=0
@@ -94,10 +94,14 @@ class Wrapped(msgspec.Struct, frozen=True):
         return self.key.encode() + b"\n"
 
 
-def wrap(argv: tuple[str, ...], *, cwd: str | None, stdin: bool, apart: bool) -> Wrapped:
-    """`argv` in `cwd`, with the rest of stdin if `stdin`, stdout and stderr `apart` or as one stream."""
+def wrap(argv: tuple[str, ...], *, cwd: str | None, stdin: Literal["open", "closed"] | int, apart: bool) -> Wrapped:
+    """`argv` in `cwd`, stdout and stderr `apart` or as one stream.
+
+    Its stdin is what follows the preamble (`open`), nothing (`closed`), or the next so many bytes, for connections that
+    cannot say an end of file.
+    """
     streams = "apart" if apart else "one"
-    script = ("sh", "-c", _SCRIPT, "sh", plain(cwd) if cwd else "", "open" if stdin else "closed", streams)
+    script = ("sh", "-c", _SCRIPT, "sh", plain(cwd) if cwd else "", str(stdin), streams)
     return Wrapped((*script, *argv), _nonce(), _nonce(), streams)
 
 
