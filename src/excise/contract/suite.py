@@ -82,13 +82,14 @@ async def check(
     capabilities = await substrate.probe()
     verdicts: list[Verdict] = []
     for case in cases:
-        verdicts.append(await _judge(case, substrate, capabilities, spec, deadline_s))
+        verdicts.append(await judge(case, substrate, capabilities, spec, deadline_s))
         if on_verdict is not None:
             on_verdict(verdicts[-1])
     return tuple(verdicts)
 
 
-async def _judge(case: Case, substrate: Substrate, capabilities: Capabilities, spec: Spec, deadline_s: float) -> Verdict:
+async def judge(case: Case, substrate: Substrate, capabilities: Capabilities, spec: Spec, deadline_s: float) -> Verdict:
+    """Run one case and close what it opened."""
     lacking = [need for need in case.needs if not declared(capabilities, need)]
     if lacking:
         return Verdict(case=case, outcome="not declared", reason=f"{substrate.address} does not declare {', '.join(lacking)}")

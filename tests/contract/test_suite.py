@@ -1,0 +1,142 @@
+"""The suite itself: it goes on whatever a case does, says one clear reason, and closes every sandbox."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from excise.action import Exec
+from excise.api import connect
+from excise.contract import suite
+from excise.contract.bench import Bench
+from excise.contract.case import Case, case, declared
+from excise.errors import SandboxLost, SpecError
+from excise.spec import Spec
+from excise.substrate import Capabilities, Handle
+
+Body = Callable[[Bench], Coroutine[Any, Any, None]]
+
+
+def judge(body: Body, *, deadline_s: float = 20.0, needs: tuple[str, ...] = ()) -> suite.Verdict:
+    made = case(promise="p", why="w", needs=needs)(body)
+
+    async def judged() -> suite.Verdict:
+        async with connect("local") as substrate:
+            return await suite.judge(made, substrate, await substrate.probe(), Spec(), deadline_s)
+
+    return asyncio.run(judged())
+
+
+def test_a_case_is_named_after_its_function() -> None:
+    async def says_what_it_sees(_: Bench) -> None: ...
+
+    made = case(promise="p", why="w")(says_what_it_sees)
+    assert (made.name, made.promise, made.why, made.needs) == ("says-what-it-sees", "p", "w", ())
+
+
+def test_every_case_has_a_name_of_its_own_a_promise_and_a_reason_to_be_there() -> None:
+    assert len({c.name for c in suite.CASES}) == len(suite.CASES) > 90
+    for each in suite.CASES:
+        assert each.promise.endswith("."), each.name
+        assert each.why.endswith("."), each.name
+
+
+def test_needs_are_abilities_that_exist() -> None:
+    nothing = Capabilities()
+    for each in suite.CASES:
+        assert not any(declared(nothing, need) for need in each.needs), each.name
+
+
+def test_need_of_a_member_of_a_set() -> None:
+    capabilities = Capabilities(limits=frozenset({"pids"}), stream=True)
+    assert declared(capabilities, "limits.pids")
+    assert declared(capabilities, "stream")
+    assert not declared(capabilities, "limits.memory_bytes")
+    with pytest.raises(SpecError):
+        declared(capabilities, "no_such_ability")
+
+
+def test_kept() -> None:
+    async def works(bench: Bench) -> None:
+        assert (await (await bench.sandbox()).run("true")).ok
+
+    assert judge(works).outcome == "kept"
+
+
+def test_an_error_is_one_line() -> None:
+    async def breaks(_: Bench) -> None:
+        raise ValueError("first\nsecond")
+
+    verdict = judge(breaks)
+    assert (verdict.outcome, verdict.reason) == ("broken", "ValueError: first second")
+
+
+def test_a_case_past_its_deadline_is_broken() -> None:
+    async def hangs(bench: Bench) -> None:
+        await (await bench.sandbox()).run("sleep 1000")
+
+    verdict = judge(hangs, deadline_s=0.5)
+    assert (verdict.outcome, verdict.reason) == ("broken", "it did not end within 0.5 s")
+
+
+def test_an_ability_that_is_not_declared_is_not_judged() -> None:
+    async def never_runs(_: Bench) -> None:
+        raise AssertionError
+
+    verdict = judge(never_runs, needs=("isolates.files",))
+    assert (verdict.outcome, verdict.reason) == ("not declared", "local does not declare isolates.files")
+
+
+def test_sandboxes_are_closed_even_if_the_case_fails_and_one_does_not_close() -> None:
+    lost: list[Handle] = []
+
+    async def fails(bench: Bench) -> None:
+        async def look() -> None:
+            with pytest.raises(SandboxLost):
+                await handle.run(Exec(("true",)))
+            lost.append(handle)
+
+        async def refuses() -> None:
+            raise RuntimeError("will not close")
+
+        bench.at_end(look)  # what is registered first is awaited last
+        handle = await bench.handle()
+        bench.at_end(refuses)
+        raise AssertionError("the case's own reason")
+
+    assert judge(fails).reason == "the case's own reason"
+    assert len(lost) == 1
+
+
+def test_a_sandbox_that_does_not_close_breaks_the_promise() -> None:
+    async def fine(bench: Bench) -> None:
+        async def refuses() -> None:
+            raise RuntimeError("will not close")
+
+        bench.at_end(refuses)
+
+    assert judge(fine).reason == "closing failed: RuntimeError: will not close"
+
+
+def test_only_some_cases_in_the_suites_order() -> None:
+    names = [c.name for c in suite.named({"cwd", "exit-code"})]
+    assert names == ["exit-code", "cwd"]
+
+
+def test_an_unknown_promise_is_refused() -> None:
+    with pytest.raises(SpecError, match="no promise is called what, where"):
+        suite.named({"where", "what", "cwd"})
+
+
+def test_each_verdict_is_told_as_it_comes() -> None:
+    heard: list[str] = []
+
+    async def checked() -> tuple[suite.Verdict, ...]:
+        async with connect("local") as substrate:
+            told = lambda v: heard.append(v.case.name)  # noqa: E731
+            return await suite.check(substrate, Spec(), only={"exit-code", "argv-exact"}, on_verdict=told)
+
+    verdicts = asyncio.run(checked())
+    assert heard == [v.case.name for v in verdicts] == ["exit-code", "argv-exact"]
+    assert all(isinstance(v.case, Case) for v in verdicts)
