@@ -2,7 +2,9 @@
 
 import asyncio
 import uuid
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 from excise.action import End, Shell
 from excise.contract import scripts
@@ -120,9 +122,14 @@ async def close_twice(bench: Bench) -> None:
 async def closed_handle_is_lost(bench: Bench) -> None:
     handle = await bench.handle()
     await handle.close()
-    for what, verb in (("run", handle.run(Shell(scripts.TRUE))), ("renew", handle.renew(60.0)), ("ready", handle.ready())):
+    verbs: dict[str, Callable[[], Awaitable[object]]] = {
+        "run": partial(handle.run, Shell(scripts.TRUE)),
+        "renew": partial(handle.renew, 60.0),
+        "ready": handle.ready,
+    }
+    for what, verb in verbs.items():
         try:
-            answer = await verb
+            answer = await verb()
         except SandboxLost:
             continue
         broken(f"{what} after close returned {answer!r} and did not raise SandboxLost")
