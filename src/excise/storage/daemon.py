@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
     from aiodocker import Docker
 
 _NO_CONNECTION = 900  # aiodocker's own status, beside HTTP's
+_REFERENCE = re.compile(r"[a-zA-Z0-9]+(?:(?:[/:@]|[._]{1,2}|-+)[a-zA-Z0-9]+)*")
 _OTHERS = "host, excise/base, a root file system's tar (./x.tar)"
 
 
 async def held(name: str) -> Image:
     """The image `name` of the daemon; its file system is exported once for each image id."""
+    if not _REFERENCE.fullmatch(name):
+        raise _missing(name)
     async with _connected() as docker:
         image = await _inspect(docker, name)
         key = f"docker-{image['Id'].removeprefix('sha256:')}"
@@ -63,6 +67,10 @@ def _unreachable(error: Exception) -> SubstrateError:
     )
 
 
+def _missing(name: str) -> SpecError:
+    return SpecError(f"there is no image {name!r}: use {_OTHERS}, or one the Docker daemon holds, after `docker pull {name}`")
+
+
 async def _inspect(docker: "Docker", name: str) -> Mapping[str, Any]:
     from aiodocker import DockerError  # noqa: PLC0415 - as above
 
@@ -70,9 +78,7 @@ async def _inspect(docker: "Docker", name: str) -> Mapping[str, Any]:
         return await docker.images.inspect(name)
     except DockerError as error:
         if error.status in (400, 404):
-            raise SpecError(
-                f"there is no image {name!r}: use {_OTHERS}, or one the Docker daemon holds, after `docker pull {name}`"
-            ) from None
+            raise _missing(name) from None
         raise
 
 

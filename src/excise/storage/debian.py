@@ -62,9 +62,10 @@ async def build(progress: Callable[[str], None]) -> Image:
     """Build the image, unless it is there; it takes a minute or two and Debian's packages from the network."""
 
     async def fill(making: Path) -> Record:
-        if shutil.which("mmdebstrap") is None:
+        mmdebstrap = shutil.which("mmdebstrap")
+        if mmdebstrap is None:
             raise SpecError(f"building {NAME} takes mmdebstrap, which is not installed; run: apt-get install mmdebstrap")
-        await _bootstrap(making, progress)
+        await _bootstrap(mmdebstrap, making, progress)
         progress("unpacking")
         return await in_thread(lambda stop: _unpack(making, stop))
 
@@ -80,14 +81,14 @@ def _unpack(making: Path, stop: Stop) -> Record:
     return Record(name=NAME, digest=f"sha256:{digest}", env=_ENV, workdir=_WORKDIR, size_bytes=size_bytes)
 
 
-async def _bootstrap(making: Path, progress: Callable[[str], None]) -> None:
+async def _bootstrap(mmdebstrap: str, making: Path, progress: Callable[[str], None]) -> None:
     scratch = making / "scratch"
     scratch.mkdir()
     mirrors: list[str] = []
     for name, text in sources(_SUITE).items():
         (scratch / name).write_text(text)
         mirrors.append(str(scratch / name))
-    argv = ["mmdebstrap", f"--mode={_mode()}", *_recipe(), str(making / "root.tar"), *mirrors]
+    argv = [mmdebstrap, f"--mode={_mode()}", *_recipe(), str(making / "root.tar"), *mirrors]
     code, said = await run_logged(argv, _environment(scratch), progress)
     if code != 0:
         raise _failure(said)
