@@ -1,14 +1,18 @@
 """Which columns there are and what each says of a row; terminal and Markdown only lay them out."""
 
-from collections.abc import Callable
+import string
+from collections.abc import Callable, Iterable
 
 import msgspec
 
+from excise.address import parse
 from excise.report.numbers import NOTHING, interval, percent, short
 from excise.stats.estimate import Estimate
 from excise.stats.quantile import fewest
 from excise.stats.rows import Row
 from excise.stats.run import Run
+
+LONGEST_NAME = 12
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -19,36 +23,56 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """A heading, its unit, and what it says of a row. `narrow`: it stays where there are only 80 columns."""
+    """A heading, its unit, and what it says of a row. Where there is little room those with a high `spare` go first."""
 
     title: str
     unit: str = ""
     entry: Callable[[Row], Entry]
-    narrow: bool = True
+    spare: int = 0
+
+    def width(self, rows: Iterable[Row]) -> int:
+        entries = [self.entry(row) for row in rows]
+        return max(map(len, (self.title, self.unit, *(text for e in entries for text in (e.value, e.interval)))))
 
 
-def columns(run: Run, *, narrow: bool = False) -> list[Column]:
-    """The columns for `run`, only those that fit 80 characters if `narrow`."""
-    small = f"n<{fewest(0.95)}"
-    found = [
-        Column(title="substrate", entry=_named),
+def columns(run: Run) -> list[Column]:
+    """Every column there is for `run`."""
+    few, fewer = f"n<{fewest(0.95)}", f"n<{fewest(0.5)}"
+    labels = dict(zip([row.cell for row in run.rows], names(run), strict=True))
+    return [
+        Column(title="substrate", entry=lambda row: Entry(labels[row.cell], "reference" if row.reference else "")),
         Column(title="start", unit="ms", entry=lambda row: _ms(row.start_s)),
         Column(title="dispatch", unit="ms/action", entry=lambda row: _ms(row.dispatch_s, estimated=row.estimated)),
-        Column(title="slowdown", unit="ms/action", entry=_slowdown),
-        Column(title="cleanup", unit="ms", entry=lambda row: _ms(row.cleanup_s)),
-        Column(title="total", unit="ms, mean", entry=lambda row: _ms(row.total_s), narrow=False),
-        Column(title="total", unit="ms, p50", entry=lambda row: _ms(row.total_p50_s, _small(row, f"n<{fewest(0.5)}"))),
-        Column(title="total", unit="ms, p95", entry=lambda row: _ms(row.total_p95_s, _small(row, small)), narrow=False),
+        Column(title="slowdown", unit="ms/action", entry=_slowdown, spare=1),
+        Column(title="cleanup", unit="ms", entry=lambda row: _ms(row.cleanup_s), spare=2),
+        Column(title="total", unit="ms, mean", entry=lambda row: _ms(row.total_s), spare=4),
+        Column(title="total", unit="ms, p50", entry=lambda row: _ms(row.total_p50_s, _small(row, fewer))),
+        Column(title="total", unit="ms, p95", entry=lambda row: _ms(row.total_p95_s, _small(row, few)), spare=5),
         Column(title="tax rate", unit="%", entry=_tax_rate),
-        Column(title="hours", unit="per 1M", entry=_worker_hours, narrow=False),
-        Column(title="CPU", unit="s", entry=lambda row: Entry(_plain(row.cpu_s)), narrow=False),
+        Column(title="hours", unit="per 1M", entry=_worker_hours, spare=3),
+        Column(title="CPU", unit="s", entry=lambda row: Entry(_plain(row.cpu_s)), spare=6),
         Column(title="n", entry=_count),
     ]
-    return [column for column in found if column.narrow or not narrow]
 
 
-def _named(row: Row) -> Entry:
-    return Entry(row.address, "reference" if row.reference else "")
+def fitting(run: Run, width: int) -> list[Column]:
+    """The columns that fit, each with a space between: a number is left out whole, never cut."""
+    found = columns(run)
+    while sum(column.width(run.rows) + 1 for column in found) - 1 > width:
+        spared = max(found, key=lambda column: column.spare)
+        if not spared.spare:
+            break
+        found.remove(spared)
+    return found
+
+
+def names(run: Run) -> list[str]:
+    """What each row is called in the table: its address, or its name and a letter that a note explains."""
+    letters = iter(string.ascii_lowercase)
+    return [
+        row.address if len(row.address) <= LONGEST_NAME else f"{parse(row.address).name} ({next(letters, '+')})"
+        for row in run.rows
+    ]
 
 
 def _ms(estimate: Estimate | None, missing: str = NOTHING, *, estimated: bool = False) -> Entry:
@@ -80,5 +104,5 @@ def _small(row: Row, text: str) -> str:
 
 
 def _count(row: Row) -> Entry:
-    failed = row.attempted - row.n
-    return Entry(str(row.n), f"{failed} failed" if failed else "")
+    """Trials that succeeded, and of how many where not all did."""
+    return Entry(str(row.n) if row.n == row.attempted else f"{row.n}/{row.attempted}")

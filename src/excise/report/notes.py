@@ -1,5 +1,6 @@
 """The sentences below a table: what was done, how to read it, what is missing and why."""
 
+from excise.report.columns import names
 from excise.report.numbers import duration, percent
 from excise.stats.rows import Row
 from excise.stats.run import Run
@@ -9,7 +10,11 @@ UNATTRIBUTED_IS_A_BUG = 0.01
 
 def notes(run: Run) -> list[str]:
     """One sentence or two each, in the order they matter."""
-    return [_what(run), _how_to_read(run), *_failures(run), _instrument(run), *_skipped(run), _where(run)]
+    return [*_names(run), _what(run), _how_to_read(run), *_failures(run), _instrument(run), *_skipped(run), _where(run)]
+
+
+def _names(run: Run) -> list[str]:
+    return [f"{name}: {row.address}" for name, row in zip(names(run), run.rows, strict=True) if name != row.address]
 
 
 def _what(run: Run) -> str:

@@ -7,13 +7,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from excise.report.columns import Column, Entry, columns
+from excise.report.columns import Column, Entry, fitting
 from excise.report.notes import notes
 from excise.stats.rows import Row
 from excise.stats.run import Run
 
-WIDE = 118
-"""From this width on every column is shown."""
 PLAIN_WIDTH = 120
 
 
@@ -38,15 +36,11 @@ def text(run: Run, width: int = PLAIN_WIDTH) -> str:
 
 def table(run: Run, width: int) -> Table:
     """One row a substrate: numbers on the first line, their intervals on the second."""
-    shown = columns(run, narrow=width < WIDE)
+    shown = fitting(run, width)
     grid = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False)
     for index, column in enumerate(shown):
-        grid.add_column(
-            f"{column.title}\n{column.unit}",
-            justify="left" if index == 0 else "right",
-            overflow="fold" if index == 0 else "crop",
-            no_wrap=index != 0,
-        )
+        side = "left" if index == 0 else "right"
+        grid.add_column(f"{column.title}\n{column.unit}", justify=side, min_width=column.width(run.rows))
     for row in run.rows:
         grid.add_row(*(_two_lines(column, row) for column in shown))
     return grid

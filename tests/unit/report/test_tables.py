@@ -1,0 +1,106 @@
+import io
+
+import pytest
+
+from excise.report.markdown import markdown
+from excise.report.terminal import show, text
+
+
+def rows(page):
+    """The table's rows by their first word."""
+    found = {}
+    for line in page.splitlines():
+        if line.strip():
+            found.setdefault(line.split()[0], line.split())
+    return found
+
+
+def test_a_row_says_what_was_measured(run):
+    found = rows(text(run))
+    # Means of an equal number of blocks at 1.0 and 1.5 times: 1.25 times each; dispatch is null less work(null): 52 - 2.
+    assert found["chroot"][1:] == ["6.25", "1.25", "0", "2.50", "12.5", "12.5", "15.0", "80.0", "3.47", "0.25", "60"]
+    assert found["docker"][1:] == ["312", "~62.5", "~3.75", "75.0", "456", "456", "548", "99.5", "127", "0.25", "60"]
+    assert "reference" in found
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_page_fits(run, width):
+    page = text(run, width)
+    assert max(map(len, page.splitlines())) <= width
+    assert all(name in page for name in ("start", "dispatch", "slowdown", "cleanup", "total", "tax rate"))
+    assert "99.5" in page
+
+
+def test_a_number_is_left_out_whole_and_never_cut(run):
+    for width in range(62, 130):
+        words = [word for line in text(run, width).split("whole blocks")[0].splitlines() for word in line.split()]
+        assert "99.5" in words
+        assert "~62.5" in words
+        assert not any("\u2026" in word for word in words)
+
+
+def test_a_long_address_is_explained_below(run):
+    page = text(run)
+    assert "docker (a): docker?host=tcp://10.0.0.17:2375" in page
+    assert rows(page)["docker"][1] == "312"
+
+
+def test_only_a_wide_page_has_every_column(run):
+    assert "per 1M" in text(run, 120)
+    assert "per 1M" not in text(run, 80)
+
+
+def test_failures_are_counted_with_their_reason_and_interval(run):
+    page = " ".join(text(run).split())
+    assert " 45/60 " in page
+    assert "succeeded in 45 of 60 trials (75.0 %, 62.8..84.2): 15 x SandboxLost: the daemon closed | the connection" in page
+
+
+def test_what_is_missing_is_said_with_its_remedy(run):
+    assert "Skipped runc: runc is not installed; apt-get install runc." in text(run)
+
+
+def test_a_p95_without_an_interval_is_not_printed(made):
+    page = rows(text(made(58)))
+    assert page["chroot"][7] == "n<59"
+
+
+def test_too_few_blocks_give_no_median_and_no_ranges(made):
+    page = text(made(3))
+    assert rows(page)["chroot"][6] == "n<6"
+    assert ".." not in page.split("3 whole blocks")[0]
+
+
+def test_without_a_reference_there_is_no_tax_rate_and_the_page_says_why(made):
+    page = text(made(60, reference=None))
+    assert rows(page)["docker"][8] == "-"
+    assert "No reference ran" in page
+
+
+def test_unattributed_time_above_one_percent_is_called_a_fault(made):
+    import msgspec
+
+    from excise.meter.results import Results
+    from excise.stats.run import Run
+
+    whole = made(10)._results
+    slow = tuple(msgspec.structs.replace(t, wall_ns=t.wall_ns + 10**6) for t in whole.trials)
+    page = " ".join(text(Run(Results(header=whole.header, trials=slow, path=whole.path))).split())
+    assert "(chroot): above 1 % that is a fault of the meter" in page
+    assert "above 1 %" not in text(made(10))
+
+
+def test_no_colour_goes_where_there_is_no_terminal(run):
+    file = io.StringIO()
+    show(run, file)
+    assert "\x1b" not in file.getvalue()
+    assert "docker" in file.getvalue()
+
+
+def test_markdown_has_every_number_and_no_stray_bar(run):
+    lines = markdown(run).splitlines()
+    assert lines[0].startswith("| substrate | start (ms) | dispatch (ms/action) |")
+    assert lines[2].startswith("| chroot [reference] | 6.25 [")
+    bars = [line.replace("\\|", "").count("|") for line in lines[:5]]
+    assert bars == [13] * 5
+    assert lines[-1] == "- Results: results/x"
