@@ -68,4 +68,7 @@ def _converted(factory: Callable[..., Substrate], address: Address) -> Mapping[s
             values[key] = msgspec.convert(text, hints[key], strict=False)
         except msgspec.ValidationError as error:
             raise SpecError(f"{address.name}?{key}={text}: {error}") from None
+    for name, parameter in parameters.items():
+        if parameter.default is parameter.empty and name not in values:
+            raise SpecError(f"{address.name} needs the option {name}: {address.name}?{name}=...")
     return values
