@@ -80,7 +80,7 @@ async def _substrate(address: str) -> Finding:
 
 
 def _abilities(capabilities: Capabilities) -> str:
-    versions = " ".join(f"{name} {version}" for name, version in capabilities.versions.items())
+    versions = ", ".join(v if v.startswith(name) else f"{name} {v}" for name, v in capabilities.versions.items())
     isolates = f"isolates {', '.join(sorted(capabilities.isolates))}" if capabilities.isolates else "isolates nothing"
     able = [n for n in capabilities.__struct_fields__ if getattr(capabilities, n) is True]
     limits = f"limits {', '.join(sorted(capabilities.limits))}" if capabilities.limits else ""
