@@ -7,9 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from excise.report.columns import Column, Entry, fitting
+from excise.report.columns import fitting
 from excise.report.notes import notes
-from excise.stats.rows import Row
 from excise.stats.run import Run
 
 PLAIN_WIDTH = 120
@@ -42,10 +41,8 @@ def table(run: Run, width: int) -> Table:
         side = "left" if index == 0 else "right"
         grid.add_column(f"{column.title}\n{column.unit}", justify=side, min_width=column.width(run.rows))
     for row in run.rows:
-        grid.add_row(*(_two_lines(column, row) for column in shown))
+        entries = [column.entry(row) for column in shown]
+        grid.add_row(*(entry.value for entry in entries))
+        if any(entry.interval for entry in entries):
+            grid.add_row(*(Text(entry.interval, style="dim") for entry in entries))
     return grid
-
-
-def _two_lines(column: Column, row: Row) -> Text:
-    entry: Entry = column.entry(row)
-    return Text.assemble(entry.value, "\n", (entry.interval, "dim"))

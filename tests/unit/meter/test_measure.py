@@ -1,0 +1,101 @@
+"""`excise.measure` and `excise.record` as users call them, on `local`, which runs everywhere."""
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+import excise
+from excise.api import measure_async
+from excise.errors import SpecError, SubstrateError
+from excise.meter.results import load
+from excise.sandbox import Sandbox
+
+
+def test_measure_returns_rows_and_leaves_results(tmp_path):
+    told = []
+    run = excise.measure("local", reference="local", blocks=2, out=tmp_path / "out", progress=told.append)
+    row = run["local"]
+    assert (row.n, row.actions, row.reference, row.failures) == (2, 10, True, ())
+    assert 0 < row.tax_rate.value < 1
+    assert row.rollout(steps=150).total_s.value > row.total_s.value
+    assert [at.block for at in told] == [0, 1, 2]
+    assert [t.warmup for t in load(tmp_path / "out").trials] == [True, False, False]
+
+
+def test_results_name_no_home_and_no_host(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = excise.measure("local", reference="local", blocks=1).path
+    assert path.parent.name == "results"
+    text = "".join(file.read_text() for file in path.iterdir())
+    for private in (str(Path.home()), str(tmp_path), os.uname().nodename):
+        assert len(private) < 5 or private not in text
+
+
+def test_measure_works_in_a_thread_and_says_what_to_do_in_a_loop(tmp_path):
+    found = []
+    thread = threading.Thread(
+        target=lambda: found.append(excise.measure("local", reference="local", blocks=1, out=tmp_path / "a"))
+    )
+    thread.start()
+    thread.join()
+    assert found[0]["local"].n == 1
+
+    async def inside():
+        with pytest.raises(RuntimeError, match=r"await excise\.api\.measure_async instead"):
+            excise.measure("local", reference="local", blocks=1, out=tmp_path / "b")
+        return await measure_async("local", reference="local", blocks=1, out=tmp_path / "c")
+
+    assert asyncio.run(inside())["local"].n == 1
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize(
+    ("addresses", "options", "sentence"),
+    [
+        (("nosuch",), {}, "no substrate is called 'nosuch'"),
+        (("local",), {"blocks": 0}, "a run has at least one block"),
+        (("local",), {"budget_s": -1.0}, "leaves no time"),
+        (("local",), {"workload": "t9"}, "no workload is called 't9'"),
+    ],
+)
+def test_a_wrong_request_is_one_sentence_and_nothing_is_written(tmp_path, addresses, options, sentence):
+    with pytest.raises(SpecError, match=sentence):
+        excise.measure(*addresses, out=tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_run_is_skipped_with_its_reason_and_the_rest_goes_on(tmp_path):
+    run = excise.measure("docker?host=unix:///nowhere.sock", "local", reference="local", blocks=1, out=tmp_path / "out")
+    assert run["local"].n == 1
+    assert [one.address for one in run.skipped] == ["docker?host=unix:///nowhere.sock"]
+    assert run.skipped[0].reason
+
+
+def test_an_image_nobody_has_is_said_and_nothing_is_written(tmp_path):
+    with pytest.raises(SubstrateError, match="no substrate can run here"):
+        excise.measure("local", reference="local", image="nosuch/image", blocks=1, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_record_divides_the_users_own_loop():
+    async def rollout():
+        async with Sandbox("local") as box:
+            await box.run(["sleep", "0.05"])
+            await asyncio.sleep(0.1)
+
+    async def loop():
+        with excise.record() as trace:
+            await asyncio.gather(rollout(), rollout())
+        await rollout()  # Outside the block: not recorded.
+        return trace
+
+    trace = asyncio.run(loop())
+    found = trace.shares()
+    assert found.sandboxes == 2
+    assert found.work_s >= 2 * 0.05
+    assert found.model_s >= 2 * 0.1
+    assert found.undivided_s == 0
+    assert str(trace).startswith("model ")
