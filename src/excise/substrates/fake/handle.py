@@ -1,0 +1,246 @@
+"""One pretend sandbox, as the seam shows it."""
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from excise.action import Action, Batch, Command, Exec, FileAction, Observation, Shell
+from excise.errors import CreateError, SandboxLost
+from excise.handles import combine, failed_file, make_ready, observe, start_up
+from excise.spec import Spec
+from excise.substrate import Connection, Snapshot
+from excise.substrates.fake.connection import FakeConnection
+from excise.substrates.fake.life import Life
+from excise.substrates.fake.machine import Machine
+from excise.substrates.fake.process import FakeProcess
+
+if TYPE_CHECKING:
+    from excise.substrates.fake.substrate import FakeSubstrate
+
+FEW = 8
+"""How many actions at once `fake:broken=many-at-once` allows."""
+CLOSED = "the sandbox was closed"
+
+
+class FakeHandle:
+    """A sandbox: its lives, one after another, and its lease."""
+
+    def __init__(
+        self,
+        substrate: "FakeSubstrate",
+        id: str,
+        life: Life,
+        labels: Mapping[str, str],
+        parent: str | None,
+    ) -> None:
+        self.labels = dict(labels)
+        self.born_s = asyncio.get_running_loop().time()
+        self.lease_ends_s = self.born_s
+        self._substrate = substrate
+        self._id = id
+        self._life = life
+        self._parent = parent
+        """The snapshot this state came from: its steps were done then."""
+        self._prepared = parent is not None
+        self._is_ready = False
+        self._getting_ready = asyncio.Lock()
+        self._closed = False
+        self._wedged = False
+        few = 1 if "concurrent-actions" in self._broken else FEW if "many-at-once" in self._broken else 1 << 30
+        self._places = asyncio.Semaphore(few)
+
+    @property
+    def id(self) -> str:
+        return self._id
+
+    @property
+    def spec(self) -> Spec:
+        return self._life.spec
+
+    @property
+    def machine(self) -> Machine:
+        return self._life.machine
+
+    @property
+    def _broken(self) -> frozenset[str]:
+        return self._substrate.broken
+
+    # ---- start state
+
+    async def ready(self) -> None:
+        self._live()
+        async with self._getting_ready:
+            if self._is_ready:
+                return
+            await self._substrate.chance.take(self._substrate.ready_s)
+            spec = self._scripted()
+            if self._prepared:
+                await start_up(self, spec)
+            else:
+                try:
+                    await make_ready(self, spec)
+                except CreateError:
+                    if "failed-step-is-create-error" not in self._broken:
+                        raise
+            self._is_ready = True
+
+    def _scripted(self) -> Spec:
+        """The spec whose steps, boot and ready commands are run: the sandbox's own, unless that is what is broken."""
+        spec = self.spec
+        if "steps-run-in-order" in self._broken:
+            spec = msgspec.structs.replace(spec, steps=spec.steps[::-1])
+        if "boot-runs-and-ready-passes" in self._broken:
+            spec = msgspec.structs.replace(spec, boot=())
+        if "ready-keeps-its-deadline" in self._broken:
+            spec = msgspec.structs.replace(spec, ready=())
+        return spec
+
+    # ---- actions
+
+    async def run(self, action: Action) -> Observation:
+        if "closed-handle-is-lost" in self._broken and self._closed:
+            return Observation(exit_code=-1)
+        async with self._places:
+            match action:
+                case Batch():
+                    return await self._run_batch(action)
+                case Exec() | Shell():
+                    return await self._run_command(action)
+                case _:
+                    return await self._run_file(action)
+
+    async def _run_command(self, action: Command) -> Observation:
+        process = await self._start(action)
+        if "stdin-empty-is-eof" not in self._broken:
+            await process.close_stdin()
+        try:
+            seen = await observe(process, process.keep)
+        except asyncio.CancelledError:
+            self._wedged = "cancel-leaves-it-usable" in self._broken
+            if "session-survives-cancel" not in self._broken and "cancel-kills" not in self._broken:
+                await process.kill()
+            raise
+        self._judge(action, seen, process)
+        return seen
+
+    def _judge(self, action: Command, seen: Observation, process: FakeProcess) -> None:
+        """Where a broken machine takes the policy's doing for its own failure."""
+        if "program-not-found" in self._broken and seen.exit_code == 127:
+            raise SandboxLost("the program could not be started")
+        if "stdin-unread-is-fine" in self._broken and process.unread_bytes:
+            raise SandboxLost("writing to the program's stdin failed")
+
+    async def _run_file(self, action: FileAction) -> Observation:
+        life = await self._dispatch()
+        begun_ns = life.machine.now_ns()
+        await asyncio.sleep(life.guest_s)
+        try:
+            seen = life.files().do(action)
+        except OSError as error:
+            seen = Observation(exit_code=1) if "file-errors" in self._broken else failed_file(error.errno or 0)
+        if life.machine.gone is not None:
+            raise SandboxLost(life.machine.gone)
+        return msgspec.structs.replace(seen, guest_ns=life.machine.now_ns() - begun_ns)
+
+    async def _run_batch(self, batch: Batch) -> Observation:
+        parts: list[Observation] = []
+        in_order = "batch-in-order" not in self._broken
+        for action in batch.actions if in_order else batch.actions[::-1]:
+            parts.append(await (self._run_command(action) if isinstance(action, Exec | Shell) else self._run_file(action)))
+            stops = batch.stop_on_failure or "batch-goes-on" in self._broken
+            if stops and not parts[-1].ok and "batch-stops-at-failure" not in self._broken:
+                break
+        return combine(parts)
+
+    async def start(self, action: Command) -> FakeProcess:
+        return await self._start(action)
+
+    async def _start(self, action: Command) -> FakeProcess:
+        return await (await self._dispatch()).start(action)
+
+    async def _dispatch(self) -> Life:
+        """The way in: it takes its time, and now and then the machinery dies on it."""
+        self._live()
+        await self._substrate.chance.take(self._substrate.action_s)
+        if self._substrate.chance.happens(self._substrate.lose):
+            self._life.end("the pretend machine died, as lose= asked")
+        return self._live()
+
+    def _live(self) -> Life:
+        if self._life.machine.gone is not None:
+            raise SandboxLost(self._life.machine.gone)
+        if self._wedged:
+            raise SandboxLost("an action that was cancelled left the wire unusable")
+        return self._life
+
+    # ---- files and ports
+
+    async def upload(self, path: str, tar: AsyncIterable[bytes]) -> None:
+        await (await self._dispatch()).files().upload(path, tar)
+
+    async def download(self, path: str) -> AsyncIterator[bytes]:
+        life = await self._dispatch()
+        if "download-missing-is-told" in self._broken and not life.files().has(path):
+            return
+        async for piece in life.files().download(path):
+            yield piece
+
+    async def connect(self, port: int) -> Connection:
+        life = await self._dispatch()
+        listening = life.machine.ports.get(port)
+        if listening is None or "connect-reaches-a-port" in self._broken:
+            raise ConnectionRefusedError(f"nothing listens on port {port} inside")
+        return FakeConnection(*listening.call())
+
+    # ---- states
+
+    async def snapshot(self) -> Snapshot:
+        await self._dispatch()
+        return self._substrate.keep(self, self._parent)
+
+    async def reset(self, snapshot: Snapshot) -> None:
+        old = await self._dispatch()
+        tree = self._substrate.kept(snapshot)
+        if "reset-restores-files" in self._broken:
+            tree = old.machine.tree
+        self._parent = snapshot.id
+        if self._broken & {"reset-kills-processes", "reset-forgets-sessions"}:
+            old.machine.tree = tree
+            return
+        if "no-answer-across-reset" in self._broken:
+            old.machine.kill_all()
+        else:
+            old.end("the sandbox was reset while the action ran")
+        await old.machine.unwound()
+        self._life = self._substrate.life(tree, self.spec)
+        if "reset-runs-boot" not in self._broken:
+            await start_up(self, self._scripted())
+
+    async def pause(self) -> None:
+        life = await self._dispatch()
+        if "pause-stops-it" not in self._broken:
+            life.machine.pause()
+
+    async def resume(self) -> None:
+        (await self._dispatch()).machine.resume()
+
+    # ---- lease and end
+
+    async def renew(self, lease_s: float) -> None:
+        self._live()
+        if "renew-lease" not in self._broken or self.lease_ends_s == self.born_s:
+            self.lease_ends_s = asyncio.get_running_loop().time() + lease_s
+
+    async def close(self) -> None:
+        if self._closed and "close-twice" in self._broken:
+            raise SandboxLost("the sandbox is closed already")
+        self._closed = True
+        if "lost-is-not-a-result" in self._broken:
+            self._life.machine.kill_all()
+            await asyncio.sleep(1)  # time enough for the answer to get out
+        self._life.end(CLOSED)
+        self._substrate.forget(self)
+        await self._life.machine.unwound()
+        await self._substrate.chance.take(self._substrate.close_s)

@@ -1,0 +1,368 @@
+"""A pretend kernel: processes that are asyncio tasks, signals, limits, and the file tree they share.
+
+A process is dead the moment `end` returns; its task is unwound after that and can touch nothing any more.
+"""
+
+import asyncio
+import errno
+import signal
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from excise.action import End
+from excise.spec import Limits
+from excise.substrates.fake.files import ROOT, File, Tree, Who, refusal
+from excise.substrates.fake.pipes import BrokenPipe, Changed, Pipe, Stream
+
+T = TypeVar("T")
+Program = Callable[["Proc", list[str]], Awaitable[int]]
+Body = Callable[["Proc"], Awaitable[int]]
+_HARMLESS = frozenset({signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH})
+_STOPPING = frozenset({signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
+PROGRAM_BYTES = 1 << 20
+"""What any process holds, however little it does."""
+
+
+class Status(NamedTuple):
+    """How a process ended: with a code, or by a signal."""
+
+    code: int | None
+    signal: int | None = None
+
+    @property
+    def shell(self) -> int:
+        """As `$?` shows it."""
+        return self.code if self.code is not None else 128 + (self.signal or 0)
+
+
+class Job:
+    """What one action started. Its processes carry it, however they detach."""
+
+    def __init__(self, *, is_action: bool = False) -> None:
+        self.is_action = is_action
+        """And not a session's shell, which outlives its commands."""
+        self.hit: End | None = None
+        """The limit that stopped one of its processes."""
+        self.over = False
+        """The action has been answered; what is left of it lives on."""
+        self.cpu_ns = 0
+        self.peak_bytes = 0
+
+
+class Descriptors:
+    """A process's table of open streams."""
+
+    def __init__(self, streams: dict[int, Stream] | None = None) -> None:
+        self._open: dict[int, Stream] = {}
+        for number, stream in (streams or {}).items():
+            self.put(number, stream)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(sorted(self._open))
+
+    def get(self, number: int) -> Stream:
+        if number not in self._open:
+            raise refusal(errno.EBADF)
+        return self._open[number]
+
+    def put(self, number: int, stream: Stream) -> None:
+        stream.holders += 1
+        self.drop(number)
+        self._open[number] = stream
+
+    def drop(self, number: int) -> None:
+        stream = self._open.pop(number, None)
+        if stream is not None:
+            stream.holders -= 1
+            if stream.holders == 0:
+                stream.closed()
+
+    def copy(self) -> "Descriptors":
+        return Descriptors(self._open)
+
+    def close(self) -> None:
+        for number in list(self._open):
+            self.drop(number)
+
+
+class Proc:
+    """One process, as its own code sees it."""
+
+    def __init__(self, machine: "Machine", pid: int, parent: int, job: Job, files: Descriptors) -> None:
+        self.machine = machine
+        self.pid = pid
+        self.parent = parent
+        self.group = pid
+        self.session = pid
+        self.job = job
+        self.children_job = job
+        self.files = files
+        self.who: Who = ROOT
+        self.cwd = "/"
+        self.env: dict[str, str] = {}
+        self.argv: list[str] = []
+        self.umask = 0o022
+        self.memory_bytes = PROGRAM_BYTES
+        self.ignored: set[int] = set()
+        self.caught: set[int] = set()
+        self.pending: list[int] = []
+        self.stopped = False
+        self.signalled = Changed()
+        self.status: Status | None = None
+        self.ended_ns = 0
+        self.replaced = False
+        self.over = Changed()
+        self.task: asyncio.Task[None] | None = None
+
+    async def wait(self) -> Status:
+        while self.status is None:
+            await self.over.wait()
+        return self.status
+
+    def stop(self) -> None:
+        self.machine.end(self, Status(None, signal.SIGKILL))
+
+    def signal(self, number: int) -> None:
+        self.machine.signal(self, number)
+
+    async def gate(self) -> None:
+        """Go on only while neither the machine nor this process is stopped."""
+        while self.stopped or self.machine.paused:
+            await self.machine.changed.wait()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        await self.gate()
+
+    async def compute(self, seconds: float) -> None:
+        """Be busy: it takes time, and it is accounted for."""
+        self.job.cpu_ns += round(seconds * 1e9)
+        await self.sleep(seconds)
+
+    async def read(self, number: int, most_bytes: int = 1 << 16) -> bytes:
+        data = await self.files.get(number).read(most_bytes)
+        await self.gate()
+        return data
+
+    async def write(self, number: int, data: bytes) -> None:
+        await self.gate()
+        try:
+            await self.files.get(number).write(data)
+        except BrokenPipe:
+            self.machine.signal(self, signal.SIGPIPE)
+            await asyncio.sleep(0)  # where the signal was deadly, this is where it is felt
+            raise refusal(errno.EPIPE) from None
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                self.job.hit = End.OUT_OF_DISK
+            raise
+
+    async def allocate(self, size_bytes: int) -> None:
+        """Take memory; who takes too much is killed here."""
+        self.memory_bytes += size_bytes
+        self.machine.account()
+        await asyncio.sleep(0)
+
+
+class Port(Protocol):
+    """Where a process listens."""
+
+    @property
+    def proc(self) -> Proc: ...
+    def call(self) -> tuple[Pipe, Pipe]:
+        """A connection: what the caller writes to, and what it reads from."""
+        ...
+
+
+class Machine:
+    """One sandbox's inside: a file tree and a process table."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        limits: Limits,
+        programs: Mapping[str, Program],
+        namespace: int = 0,
+        broken: frozenset[str] = frozenset(),
+    ) -> None:
+        self.tree = tree
+        self.broken = broken
+        self.neighbours: tuple[Machine, ...] = ()
+        """Other machines, whose processes a broken one sees."""
+        self.programs = programs
+        self.namespace = namespace
+        """Stands for every namespace's number: two machines with the same one would share what is in it."""
+        self.reaches_out = False
+        """Whether there is a route to other hosts."""
+        self.limits = limits
+        self.paused = False
+        self.gone: str | None = None
+        """Why there is no such machine any more; nothing it says after that is an answer."""
+        self.changed = Changed()
+        self.processes: dict[int, Proc] = {}
+        self.ports: dict[int, Port] = {}
+        self._next_pid = 2
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    # ---- processes
+
+    def spawn(
+        self, body: Body, *, files: Descriptors, parent: Proc | None = None, job: Job | None = None, own_session: bool = False
+    ) -> Proc:
+        """Start a process: `body` runs in it. Beyond the limit of processes it is EAGAIN, as fork(2) says."""
+        job = job or (parent.children_job if parent else Job())
+        if self.limits.pids is not None and len(self.processes) >= self.limits.pids:
+            files.close()
+            job.hit = End.OUT_OF_PIDS
+            raise refusal(errno.EAGAIN)
+        proc = Proc(self, self._next_pid, parent.pid if parent else 1, job, files)
+        self._next_pid += 1
+        if parent is not None:
+            proc.who, proc.cwd, proc.env, proc.umask = parent.who, parent.cwd, dict(parent.env), parent.umask
+            proc.ignored, proc.argv = set(parent.ignored), list(parent.argv)
+            if not own_session:
+                proc.group, proc.session = parent.group, parent.session
+        self.processes[proc.pid] = proc
+        proc.task = asyncio.get_running_loop().create_task(self._live(proc, body))
+        self.track(proc.task)
+        self.account()
+        return proc
+
+    def track(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
+        """A task that belongs to this machine: `unwound` waits for it."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _live(self, proc: Proc, body: Body) -> None:
+        try:
+            await proc.gate()
+            status = Status(await body(proc) & 0xFF)
+        except OSError:
+            status = Status(1)  # a program that meets an error it does not expect gives up
+        except RecursionError:
+            status = Status(None, signal.SIGSEGV)  # its stack is full
+        self.end(proc, status)
+
+    def end(self, proc: Proc, status: Status) -> None:
+        """The process is dead when this returns: out of the table, its descriptors closed, its children given to PID 1."""
+        if self.processes.pop(proc.pid, None) is None:
+            return
+        for other in self.processes.values():
+            if other.parent == proc.pid:
+                other.parent = 1
+        for number in [number for number, port in self.ports.items() if port.proc is proc]:
+            del self.ports[number]
+        proc.files.close()
+        proc.status = status
+        proc.ended_ns = self.now_ns()
+        proc.over.tell()
+        self.changed.tell()
+        assert proc.task is not None
+        if proc.task is not _current_task() or status.code is None:
+            proc.task.cancel()
+
+    def signal(self, proc: Proc, number: int) -> None:
+        """Deliver a signal as the kernel would: die, note it for a trap, stop, go on, or nothing."""
+        if number == 0 or proc.status is not None:
+            return
+        if number == signal.SIGCONT:
+            proc.stopped = False
+            self.changed.tell()
+        if number == signal.SIGKILL:
+            self.end(proc, Status(None, number))
+        elif number in _STOPPING:
+            proc.stopped = True
+        elif number in proc.caught:
+            proc.pending.append(number)
+            proc.signalled.tell()
+        elif number not in proc.ignored and number not in _HARMLESS:
+            self.end(proc, Status(None, number))
+
+    def targets(self, number: int, caller: Proc) -> list[Proc]:
+        """Whom kill(2) with this number means: a process, a group, or everybody one may signal."""
+        match number:
+            case 0:
+                found = [proc for proc in self.processes.values() if proc.group == caller.group]
+            case -1:
+                found = [proc for proc in self.processes.values() if proc is not caller]
+            case _ if number < 0:
+                found = [proc for proc in self.processes.values() if proc.group == -number]
+            case _:
+                found = [self.processes[number]] if number in self.processes else []
+        return [proc for proc in found if caller.who.uid in (0, proc.who.uid)]
+
+    def of_job(self, job: Job) -> list[Proc]:
+        return [proc for proc in self.processes.values() if proc.job is job]
+
+    def kill_job(self, job: Job) -> None:
+        """Every process the action started is dead when this returns."""
+        while members := self.of_job(job):
+            for proc in members:
+                self.end(proc, Status(None, signal.SIGKILL))
+
+    def kill_all(self) -> None:
+        while self.processes:
+            for proc in list(self.processes.values()):
+                self.end(proc, Status(None, signal.SIGKILL))
+
+    async def unwound(self) -> None:
+        """Wait until the tasks of dead processes are gone too."""
+        tasks = [task for task in self._tasks if task is not _current_task()]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    # ---- limits
+
+    def account(self) -> None:
+        """Kill the largest process while there is more in memory than allowed, as the kernel's OOM killer does."""
+        while True:
+            used: dict[Job, int] = {}
+            for proc in self.processes.values():
+                used[proc.job] = used.get(proc.job, 0) + proc.memory_bytes
+            for job, size_bytes in used.items():
+                job.peak_bytes = max(job.peak_bytes, size_bytes)
+            if self.limits.memory_bytes is None or sum(used.values()) <= self.limits.memory_bytes:
+                return
+            victim = max(self.processes.values(), key=lambda proc: (proc.memory_bytes, proc.pid))
+            victim.job.hit = End.OUT_OF_MEMORY
+            self.end(victim, Status(None, signal.SIGKILL))
+
+    # ---- facts
+
+    def now_ns(self) -> int:
+        return round(asyncio.get_running_loop().time() * 1e9)
+
+    def user_name(self, uid: int) -> str:
+        """As /etc/passwd has it."""
+        for line in self._users():
+            if line[2] == str(uid):
+                return line[0]
+        return str(uid)
+
+    def user(self, asked: str) -> Who | None:
+        """The user of this name or number, or None."""
+        for line in self._users():
+            if asked in (line[0], line[2]):
+                return Who(int(line[2]), int(line[3]))
+        return Who(int(asked), int(asked)) if asked.isdigit() else None
+
+    def _users(self) -> list[list[str]]:
+        node = self.tree.get("/etc/passwd")
+        assert isinstance(node, File)
+        return [line.split(":") for line in node.data.decode().splitlines()]
+
+    # ---- standing still
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        self.gone: str | None = None
+        """Why there is no such machine any more; nothing it says after that is an answer."""
+        self.changed.tell()
+
+
+def _current_task() -> asyncio.Task[object] | None:
+    return asyncio.current_task()

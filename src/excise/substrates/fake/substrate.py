@@ -1,0 +1,252 @@
+"""The pretend substrate: machines in memory, on whatever clock the event loop has."""
+
+import asyncio
+import math
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
+
+from excise.address import Address
+from excise.errors import CreateError, SandboxLost, SpecError
+from excise.spec import Spec
+from excise.substrate import Capabilities, Listed, Snapshot, require
+from excise.substrates.fake.broken import BROKEN
+from excise.substrates.fake.builtins import programs
+from excise.substrates.fake.files import Directory, Tree
+from excise.substrates.fake.handle import FakeHandle
+from excise.substrates.fake.image import WORKDIR, image, mount
+from excise.substrates.fake.latency import Chance
+from excise.substrates.fake.life import Life
+
+CAPABILITIES: Final = Capabilities(
+    kernel="shared",
+    isolates=frozenset({"files", "processes", "network", "ipc", "users"}),
+    snapshot="files",
+    stream=True,
+    sessions=True,
+    pty=True,
+    attach=True,
+    users=True,
+    pause=True,
+    ports=True,
+    mounts=True,
+    background=True,
+    signals=True,
+    guest_clock=True,
+    limits=frozenset({"memory_bytes", "pids", "disk_bytes", "inodes"}),
+    network=frozenset({"none", "allow", "open"}),
+)
+
+
+class FakeSubstrate:
+    """Pretend machines with scripted latencies and faults. Two of them share nothing, whatever their options.
+
+    Latencies are in seconds: of a create, of getting ready, of an action's way in (`action_s`) and its time inside
+    (`guest_s`), of a close. `jitter` spreads them; `fail_create` and `lose` are probabilities; `broken` names the promise
+    of the contract this one does not keep.
+    """
+
+    def __init__(
+        self,
+        *,
+        create_s: float = 0.0,
+        ready_s: float = 0.0,
+        action_s: float = 0.0,
+        guest_s: float = 0.0,
+        close_s: float = 0.0,
+        jitter: float = 0.0,
+        seed: int = 0,
+        fail_create: float = 0.0,
+        lose: float = 0.0,
+        broken: str = "",
+    ) -> None:
+        if broken and broken not in BROKEN:
+            raise SpecError(f"no promise is called {broken!r}; `excise check --list` shows them all")
+        options: dict[str, float | int | str] = {
+            "create_s": create_s,
+            "ready_s": ready_s,
+            "action_s": action_s,
+            "guest_s": guest_s,
+            "close_s": close_s,
+            "jitter": jitter,
+            "seed": seed,
+            "fail_create": fail_create,
+            "lose": lose,
+            "broken": broken,
+        }
+        _check(options)
+        self._address = str(Address(name="fake", options={name: f"{value}" for name, value in options.items() if value}))
+        self.create_s, self.ready_s, self.action_s, self.guest_s, self.close_s = create_s, ready_s, action_s, guest_s, close_s
+        self.fail_create, self.lose = fail_create, lose
+        self.broken = frozenset({broken} if broken else ())
+        self.chance = Chance(seed, jitter)
+        self._sandboxes: dict[str, FakeHandle] = {}
+        self._requests: dict[str, FakeHandle] = {}
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._snapshots: dict[str, Kept] = {}
+        self._made = 0
+        self._lives = 0
+        self._common = Directory(0o777)
+        """What sandboxes share that do not keep their files apart."""
+        self._used: Tree | None = None
+
+    @property
+    def address(self) -> str:
+        return self._address
+
+    async def probe(self) -> Capabilities:
+        return CAPABILITIES
+
+    # ---- creating
+
+    async def create(
+        self,
+        start: Spec | Snapshot,
+        *,
+        deadline_s: float,
+        lease_s: float,
+        labels: Mapping[str, str],
+        request_id: str,
+    ) -> FakeHandle:
+        spec = start if isinstance(start, Spec) else start.spec
+        if "undeclared-raises" not in self.broken:
+            require(spec, CAPABILITIES, self.address)
+        lock = self._locks.setdefault(request_id, asyncio.Lock())
+        try:
+            async with asyncio.timeout(None if "create-keeps-its-deadline" in self.broken else deadline_s), lock:
+                if request_id in self._requests and "request-id-is-idempotent" not in self.broken:
+                    return self._requests[request_id]
+                made = await self._make(start, lease_s, labels)
+        except TimeoutError:
+            raise CreateError(f"{self.address} made no sandbox in {deadline_s:g} s; give it longer") from None
+        self._requests[request_id] = made
+        return made
+
+    async def _make(self, start: Spec | Snapshot, lease_s: float, labels: Mapping[str, str]) -> FakeHandle:
+        spec = start if isinstance(start, Spec) else start.spec
+        tree = self._fresh(spec) if isinstance(start, Spec) else self.kept(start)
+        if "secret-in-no-text" in self.broken:
+            labels = {**labels, **{name: secret.reveal() for name, secret in spec.secrets.items()}}
+        early = "cancel-create-leaks-nothing" in self.broken
+        if not early:
+            await self.chance.take(self.create_s)
+        if self.chance.happens(self.fail_create):
+            raise CreateError(f"{self.address} made no sandbox, as fail_create= asked; try again")
+        self._made += 1
+        life = self.life(tree, spec)
+        parent = None if isinstance(start, Spec) else start.id
+        made = FakeHandle(self, f"fake-{self._made}", life, labels, parent)
+        made.lease_ends_s = made.born_s + lease_s
+        self._sandboxes[made.id] = made
+        if early:
+            await self.chance.take(self.create_s)
+        return made
+
+    def _fresh(self, spec: Spec) -> Tree:
+        if "fresh-means-fresh" in self.broken and self._used is not None:
+            return self._used
+        loop = asyncio.get_running_loop()
+        tree = image(lambda: round(loop.time() * 1e9), tuple(programs()))
+        for asked in spec.mounts:
+            mount(tree, asked, sealed="mount-is-there" not in self.broken)
+        return tree
+
+    def life(self, tree: Tree, spec: Spec) -> Life:
+        """A new life on `tree`, apart from all others."""
+        if "sandboxes-share-no-workdir" in self.broken:
+            tree.root.entries[WORKDIR.strip("/")] = self._common
+        if "sandboxes-share-no-files" in self.broken:
+            tree.root.entries["tmp"] = self._common
+        self._lives += 1
+        life = Life(tree, spec, self._lives, self.guest_s, self.broken)
+        if "sandboxes-share-no-processes" in self.broken:
+            life.machine.neighbours = tuple(other.machine for other in self._sandboxes.values())
+        return life
+
+    # ---- snapshots
+
+    def keep(self, handle: FakeHandle, parent: str | None) -> Snapshot:
+        """Save a sandbox's files."""
+        self._lives += 1
+        tree = handle.machine.tree.copy()
+        made = Snapshot(
+            id=f"fake-snapshot-{self._lives}",
+            address=self.address,
+            spec=handle.spec,
+            parent=parent,
+            carries="files",
+            size_bytes=tree.used_bytes,
+        )
+        self._snapshots[made.id] = Kept(tree, handle.id)
+        return made
+
+    def kept(self, snapshot: Snapshot) -> Tree:
+        """The files of a snapshot, for one sandbox to change."""
+        found = self._snapshots.get(snapshot.id)
+        if found is None:
+            raise SpecError(f"{self.address} has no snapshot {snapshot.id}: it was discarded, or is another substrate's")
+        return found.tree if "fork-gives-the-same-start" in self.broken else found.tree.copy()
+
+    async def discard(self, snapshot: Snapshot) -> None:
+        self._snapshots.pop(snapshot.id, None)
+
+    # ---- finding and ending
+
+    async def attach(self, id: str) -> FakeHandle:
+        if "attach-finds-it" in self.broken:
+            return await self._make(Spec(), 0.0, {})
+        if id not in self._sandboxes:
+            raise SandboxLost(f"{self.address} has no sandbox {id}")
+        return self._sandboxes[id]
+
+    async def list(self, labels: Mapping[str, str]) -> tuple[Listed, ...]:
+        now_s = asyncio.get_running_loop().time()
+        wanted = {} if "list-by-label" in self.broken else labels
+        return tuple(
+            Listed(id=one.id, labels=one.labels, age_s=now_s - one.born_s, lease_left_s=one.lease_ends_s - now_s)
+            for one in self._sandboxes.values()
+            if wanted.items() <= one.labels.items()
+        )
+
+    async def collect(self) -> tuple[str, ...]:
+        now_s = asyncio.get_running_loop().time()
+        expired = [one for one in self._sandboxes.values() if one.lease_ends_s < now_s]
+        if "collect-takes-the-expired" in self.broken:
+            return ()
+        for one in expired:
+            await one.close()
+        return tuple(one.id for one in expired)
+
+    def forget(self, handle: FakeHandle) -> None:
+        """The sandbox is closed: nothing of it is left here."""
+        if "close-leaves-nothing" in self.broken:
+            return
+        self._used = handle.machine.tree if "fresh-means-fresh" in self.broken else None
+        self._sandboxes.pop(handle.id, None)
+        self._requests = {request: made for request, made in self._requests.items() if made is not handle}
+        if "snapshot-outlives-its-sandbox" in self.broken:
+            self._snapshots = {id: kept for id, kept in self._snapshots.items() if kept.sandbox != handle.id}
+
+    async def close(self) -> None:
+        """End every sandbox: they lived in this object."""
+        for one in tuple(self._sandboxes.values()):
+            await one.close()
+        self._sandboxes.clear()
+        self._snapshots.clear()
+
+
+class Kept(NamedTuple):
+    """A snapshot's files, and whose they were."""
+
+    tree: Tree
+    sandbox: str
+
+
+def _check(options: Mapping[str, float | int | str]) -> None:
+    for name, value in options.items():
+        if name in ("seed", "broken"):
+            continue
+        assert not isinstance(value, str)
+        if not 0 <= value < math.inf or (name in ("fail_create", "lose") and value > 1):
+            wants = "a probability" if name in ("fail_create", "lose") else "not negative"
+            raise SpecError(f"fake?{name}={value}: must be {wants}")
