@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from excise.action import Action, Batch, Command, Exec, FileAction, Observation, Shell
+from excise.action import Action, Batch, Command, End, Exec, FileAction, Observation, Shell
 from excise.errors import CreateError, SandboxLost
 from excise.handles import combine, failed_file, make_ready, observe, start_up
 from excise.spec import Spec
@@ -122,15 +122,17 @@ class FakeHandle:
             if "session-survives-cancel" not in self._broken and "cancel-kills" not in self._broken:
                 await process.kill()
             raise
-        self._judge(action, seen, process)
-        return seen
+        return self._judged(seen, process)
 
-    def _judge(self, action: Command, seen: Observation, process: FakeProcess) -> None:
-        """Where a broken machine takes the policy's doing for its own failure."""
+    def _judged(self, seen: Observation, process: FakeProcess) -> Observation:
+        """The Observation; a broken machine takes the policy's doing for its own failure, or throws output away."""
         if "program-not-found" in self._broken and seen.exit_code == 127:
             raise SandboxLost("the program could not be started")
         if "stdin-unread-is-fine" in self._broken and process.unread_bytes:
             raise SandboxLost("writing to the program's stdin failed")
+        if "timeout-keeps-output" in self._broken and seen.end is End.TIMED_OUT:
+            return msgspec.structs.replace(seen, stdout=b"", stderr=b"")
+        return seen
 
     async def _run_file(self, action: FileAction) -> Observation:
         life = await self._dispatch()

@@ -14,6 +14,9 @@ from excise.substrates.fake.pipes import Changed, Pipe, Terminal
 HALF_BYTES = 32 << 20
 """More than this `fake:broken=large-output` does not carry."""
 
+SLOW_S = 0.001
+"""How far behind `fake:broken=reads-all-that-was-written` reads."""
+
 
 class Main(Protocol):
     """What the action's end hangs on: its first process, or a session's command."""
@@ -89,8 +92,8 @@ class FakeProcess:
 
     @property
     def stalled(self) -> bool:
-        """Whether its producer waits for a reader."""
-        return self._main.status is None and max(self._wires.stdout.held_bytes, self._wires.stderr.held_bytes) >= 1 << 16
+        """Whether its pipe is full and waits for a reader."""
+        return max(self._wires.stdout.held_bytes, self._wires.stderr.held_bytes) >= 1 << 16
 
     @property
     def unread_bytes(self) -> int:
@@ -104,6 +107,8 @@ class FakeProcess:
 
     async def events(self) -> AsyncIterator[Event]:
         while True:
+            if "reads-all-that-was-written" in self._broken:
+                await asyncio.sleep(SLOW_S)
             over = self._over()
             if over and "reads-all-that-was-written" in self._broken:
                 break
@@ -229,9 +234,6 @@ class FakeProcess:
         for proc in list(self._machine.processes.values()):
             if self._dies_of_timeout(proc):
                 proc.stop()
-        if "timeout-keeps-output" in self._broken:
-            self._wires.stdout.discard()
-            self._wires.stderr.discard()
         self._main.stop()
 
     def _dies_of_timeout(self, proc: Proc) -> bool:
