@@ -8,10 +8,13 @@ takes another action's mark, cannot be told apart and lives on. That is a limit 
 
 from collections.abc import Awaitable, Callable
 
+import msgspec
+
 from excise.action import KEEP_ALL, Exec, Observation
 from excise.errors import SandboxLost
 
 DEADLINE_S = 20.0
+_BLIND = 3
 
 # Only builtins: a sandbox at its limit of processes could start no grep.
 # Stopped first, killed when a scan finds nobody new: a parent's death would orphan children not yet seen.
@@ -48,14 +51,23 @@ _SCAN = r"""
     done
 """
 _KILL = rf"""
-excise_nonce=$1 excise_since=$2 excise_alone=$3 excise_left=$4 excise_all=
+excise_nonce=$1 excise_since=$2 excise_alone=$3 excise_left=$4 excise_mode=$5 excise_all=$6 excise_line=
+if [ "$excise_mode" = look ]; then
+    {{
+        while IFS= read -r excise_part || [ -n "$excise_part" ]; do excise_line="$excise_line$excise_part"; done \\
+            <"/proc/$6/environ"
+    }} 2>/dev/null
+    case $excise_line in *"EXCISE_ACTION=$excise_nonce"*) ;; *) return {_BLIND} ;; esac
+    excise_all=
+fi
 while :; do
     read -r excise_now excise_part </proc/uptime
     excise_now=${{excise_now%.*}}
     : "${{excise_last:=$((excise_now + excise_left))}}"
-    if [ "$excise_now" -gt "$excise_last" ]; then echo "still alive:$excise_all"; return 1; fi
+    if [ "$excise_now" -gt "$excise_last" ]; then echo "still alive: $excise_all"; return 1; fi
     {_SCAN}
     [ $excise_new = 1 ] && continue
+    if [ "$excise_mode" = stop ]; then echo "$excise_all"; return 0; fi
     [ $excise_alive = 0 ] && return 0
     kill -KILL $excise_all 2>/dev/null
 done
@@ -75,15 +87,37 @@ done
 Run = Callable[[Exec], Awaitable[Observation]]
 
 
-async def kill(run: Run, nonce: str, *, since_ticks: int = 0, alone: bool = False, deadline_s: float = DEADLINE_S) -> None:
-    """Return when every process of the action `nonce` is dead; `run` should be root's where that can be.
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """An action, as its processes are found by."""
 
-    `since_ticks`: when the action's first process started. `alone`: no other action was in flight since then.
+    nonce: str
+    wrapper_pid: int = 0
+    since_ticks: int = 0
+    """When its first process started, in ticks since boot; 0 if that is not known."""
+    alone: bool = False
+    """No other action was in flight since then."""
+
+
+async def kill(run: Run, target: Target, *, run_as_user: Run | None = None, deadline_s: float = DEADLINE_S) -> None:
+    """Return when every process of the action is dead; `run` should be root's where that can be.
+
+    Even root may not be allowed to read another user's marks. Then `run_as_user`, which runs as the action did, looks for
+    them, and `run` ends what it found with all that came of it.
     """
-    arguments = (nonce, str(since_ticks), str(int(alone and since_ticks > 0)), str(int(deadline_s)))
-    seen = await run(_script(_KILL, *arguments, timeout_s=deadline_s + 10))
+    wrapper = str(target.wrapper_pid)
+    seen = await run(_kill(target, deadline_s, "kill" if run_as_user is None else "look", wrapper if run_as_user else ""))
+    if run_as_user is not None and seen.exit_code == _BLIND:
+        found = await run_as_user(_kill(target, deadline_s, "stop", ""))
+        seeds = " ".join(word for word in found.stdout.decode().split() if word.isdigit())
+        seen = await run(_kill(target, deadline_s, "kill", f"{wrapper} {seeds}"))
     if not seen.ok:
         raise SandboxLost(f"an action's processes could not be ended: {seen.text.strip() or 'no answer'}")
+
+
+def _kill(target: Target, deadline_s: float, mode: str, given: str) -> Exec:
+    alone = target.alone and target.since_ticks > 0
+    arguments = (target.nonce, str(target.since_ticks), str(int(alone)), str(int(deadline_s)), mode, given)
+    return _script(_KILL, *arguments, timeout_s=deadline_s + 10)
 
 
 async def send(run: Run, wrapper_pid: int, number: int) -> None:

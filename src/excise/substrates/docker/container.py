@@ -1,0 +1,116 @@
+"""A container's configuration from a spec, and what its labels and name say: pure data both ways."""
+
+import hashlib
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from excise.spec import Limits, Mount, Spec
+from excise.substrate import Listed
+
+OWNED = "excise"
+REQUEST = "excise.request"
+LEASE = "excise.lease"
+OTHERS = "excise.label."
+_RENEWED = re.compile(r"\.until-(\d+(?:\.\d+)?)$")
+_NANOSECONDS = 10**9
+
+# PID 1 reaps orphans by `wait`, and cannot be killed from inside: `killall sleep`, or `kill -9 -1` by root, ends the sleep
+# and it begins another. With Docker's own init that would be the end of the sandbox. The variable says whose the sleep is.
+# A number, because not every sleep knows "infinity".
+_PID_1 = "while :; do EXCISE_ACTION=sandbox sleep 2147483647 & wait; done"
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """An image the daemon holds, and what of it the daemon does not know."""
+
+    reference: str
+    env: Mapping[str, str] = {}
+    workdir: str | None = None
+    user: str | None = None
+    binds: tuple[Mount, ...] = ()
+
+
+def name(request_id: str) -> str:
+    """The container's name: the daemon lets only one have it, which is what makes create idempotent."""
+    if re.fullmatch(r"[a-zA-Z0-9_-]{1,100}", request_id):
+        return f"excise-{request_id}"
+    return f"excise-{hashlib.sha256(request_id.encode()).hexdigest()}"
+
+
+def renewed_name(current: str, expires_s: float) -> str:
+    """Labels cannot change and names can: a renewed lease's end is in the name, where every client of the daemon sees it."""
+    return f"{_RENEWED.sub('', current.removeprefix('/'))}.until-{expires_s:.3f}"
+
+
+def config(
+    spec: Spec, image: Prepared, *, labels: Mapping[str, str], lease_s: float, request_id: str, runtime: str | None
+) -> dict[str, Any]:
+    """What create sends. No variable of the spec's is in it: anyone who may talk to the daemon can read a container's."""
+    made: dict[str, Any] = {
+        "Image": image.reference,
+        "Entrypoint": ["sh", "-c", _PID_1],
+        "Cmd": [],
+        "Env": [f"{key}={value}" for key, value in image.env.items()],
+        "Labels": {
+            OWNED: "1",
+            REQUEST: request_id,
+            LEASE: f"{time.time() + lease_s:.3f}",
+            **{f"{OTHERS}{key}": value for key, value in labels.items()},
+        },
+        "HostConfig": {
+            "NetworkMode": "bridge" if spec.network == "open" else "none",
+            "Mounts": [_mount(mount) for mount in (*image.binds, *spec.mounts)],
+            "LogConfig": {"Type": "none"},
+            **_limits(spec.limits),
+        },
+    }
+    workdir, user = spec.workdir or image.workdir, spec.user or image.user
+    if workdir:
+        made["WorkingDir"] = workdir
+    if user:
+        made["User"] = user
+    if runtime:
+        made["HostConfig"]["Runtime"] = runtime
+    return made
+
+
+def _mount(mount: Mount) -> dict[str, Any]:
+    return {"Type": "bind", "Source": mount.source, "Target": mount.target, "ReadOnly": mount.read_only}
+
+
+def _limits(limits: Limits) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    if limits.memory_bytes is not None:
+        # Swap counts: with more than this, a sandbox over its memory would swap instead of ending.
+        made |= {"Memory": limits.memory_bytes, "MemorySwap": limits.memory_bytes}
+    if limits.cpus is not None:
+        made["NanoCpus"] = int(limits.cpus * _NANOSECONDS)
+    if limits.pids is not None:
+        made["PidsLimit"] = limits.pids
+    return made
+
+
+def limits_of(inspected: Mapping[str, Any]) -> Limits:
+    """The limits a container runs under, from what inspect says of it."""
+    host: Mapping[str, Any] = inspected["HostConfig"]
+    pids = host.get("PidsLimit") or 0
+    return Limits(memory_bytes=host.get("Memory") or None, pids=pids if pids > 0 else None)
+
+
+def listed(summary: Mapping[str, Any]) -> Listed:
+    """A container as the daemon lists it."""
+    now_s = time.time()
+    labels: Mapping[str, str] = summary.get("Labels") or {}
+    names: list[str] = summary.get("Names") or []
+    renewed = next((found[1] for text in names if (found := _RENEWED.search(text))), None)
+    expires = renewed or labels.get(LEASE)
+    return Listed(
+        id=summary["Id"],
+        labels={key.removeprefix(OTHERS): value for key, value in labels.items() if key.startswith(OTHERS)},
+        age_s=max(0.0, now_s - float(summary["Created"])),
+        lease_left_s=float(expires) - now_s if expires else None,
+    )

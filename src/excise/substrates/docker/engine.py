@@ -1,0 +1,196 @@
+"""The daemon, as everything in this package talks to it: one client, made at first use, and its refusals sorted."""
+
+# pyright: reportUnknownMemberType=false
+# aiodocker's keyword arguments and some of its answers have no types; here, and only here, they get them.
+
+import errno
+import json
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from excise.errors import CapacityError, CreateError, SandboxLost, SpecError, SubstrateError
+from excise.substrates.docker.connection import ExecConnection, ExecRefused
+from excise.substrates.docker.endpoint import Endpoint, resolve
+
+if TYPE_CHECKING:
+    from aiodocker import Docker
+    from aiodocker.containers import DockerContainer
+
+_NO_CONNECTION = 900  # aiodocker's own status, beside HTTP's
+
+
+class Engine:
+    """A client of one daemon."""
+
+    def __init__(self, host: str | None) -> None:
+        self._host = host
+        self._docker: Docker | None = None
+        self.endpoint: Endpoint = Endpoint(url="", named_by="")
+        self.version: dict[str, Any] = {}
+
+    async def docker(self) -> "Docker":
+        """The client; the first call finds the daemon and asks its version."""
+        if self._docker is not None:
+            return self._docker
+        from aiodocker import Docker  # noqa: PLC0415 - 0.2 s that `import excise` should not pay
+        from aiohttp import BaseConnector, TCPConnector, UnixConnector  # noqa: PLC0415 - as above
+
+        self.endpoint = resolve(self._host)
+        tls = self.endpoint.tls()
+        # No limit on connections: each is one request in flight, and a sandbox must not wait for another's.
+        connector: BaseConnector
+        if self.endpoint.socket is not None:
+            connector, url = UnixConnector(self.endpoint.socket, limit=0), "unix://localhost"
+        else:
+            connector = TCPConnector(limit=0) if tls is None else TCPConnector(limit=0, ssl=tls)
+            url = ("http" if tls is None else "https") + "://" + self.endpoint.url.partition("://")[2]
+        docker = Docker(url=url, connector=connector)
+        try:
+            with self.refusals():
+                version = await docker.version()
+        except BaseException:
+            await docker.close()
+            await connector.close()
+            raise
+        if self._docker is not None:  # another task was faster
+            await docker.close()
+            await connector.close()
+        else:
+            self._docker, self.version = docker, version
+        return self._docker
+
+    def container(self, id: str) -> "DockerContainer":
+        """The container called `id`, without asking whether it is there."""
+        assert self._docker is not None
+        return self._docker.containers.container(id)
+
+    async def info(self) -> Mapping[str, Any]:
+        docker = await self.docker()
+        with self.refusals():
+            return cast(Mapping[str, Any], await docker.system.info())
+
+    async def summaries(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+        """Id, names, labels and age of the containers that carry all of these, running or not."""
+        docker = await self.docker()
+        with self.refusals():
+            found = await docker.containers.list(
+                all="true", filters=json.dumps({"label": [f"{k}={v}" for k, v in labels.items()]})
+            )
+        return [{key: entry[key] for key in ("Id", "Names", "Labels", "Created")} for entry in found]
+
+    async def show(self, id: str) -> dict[str, Any]:
+        return await self.container(id).show()
+
+    async def start(self, id: str) -> None:
+        with self.refusals():
+            await self.container(id).start()
+
+    async def rename(self, id: str, name: str) -> None:
+        await self.container(id).rename(name)
+
+    async def hijack(self, exec_id: str, *, terminal: bool) -> ExecConnection:
+        """Start an exec and take its connection."""
+        assert self._docker is not None
+        path = f"/{self._docker.api_version}/exec/{exec_id}/start"
+        return await ExecConnection.open(self.endpoint, path, terminal=terminal)
+
+    async def post(self, path: str, *, params: dict[str, str], data: Any) -> Any:
+        """A request aiodocker has no method for, with its answer's last JSON document."""
+        docker = await self.docker()
+        url = f"{docker.docker_host}/{docker.api_version}/{path}"
+        async with docker.session.post(url, params=params, data=data) as response:
+            text = await response.read()
+            lines = text.splitlines() or [b"{}"]
+            if response.status >= 400:
+                raise SubstrateError(f"the Docker daemon said: {text.decode('utf-8', 'replace').strip()}")
+            return msgspec.json.decode(lines[-1])
+
+    async def remove(self, name: str) -> None:
+        """Remove a container, by name or id, with its volumes; one that is not there is fine. It is gone on return."""
+        from aiodocker import DockerError  # noqa: PLC0415 - as above
+
+        if self._docker is None:
+            return
+        with self.refusals():
+            try:
+                await self.container(name).delete(force=True, v=True)
+            except DockerError as error:
+                if error.status == 409:  # somebody else is removing it
+                    await self._gone(name)
+                elif error.status != 404:
+                    raise
+
+    async def _gone(self, name: str) -> None:
+        from aiodocker import DockerError  # noqa: PLC0415 - as above
+
+        try:
+            await self.container(name).wait(condition="removed")
+        except DockerError as error:
+            if error.status != 404:
+                raise
+
+    async def close(self) -> None:
+        docker, self._docker = self._docker, None
+        if docker is not None:
+            await docker.close()
+            await docker.connector.close()
+
+    # ---- refusals
+
+    @contextmanager
+    def refusals(self) -> Generator[None]:
+        """While no sandbox is there yet: what the daemon refuses is a SubstrateError or a SpecError."""
+        from aiodocker import DockerError  # noqa: PLC0415 - as above
+        from aiohttp import ClientError  # noqa: PLC0415 - as above
+
+        try:
+            yield
+        except DockerError as error:
+            raise self._refusal(error.status, error.message, error) from None
+        except ClientError as error:
+            raise self._unreachable(error) from None
+
+    @contextmanager
+    def losses(self) -> Generator[None]:
+        """Under a sandbox: whatever the daemon refuses, the sandbox is lost."""
+        from aiodocker import DockerError  # noqa: PLC0415 - as above
+        from aiohttp import ClientError  # noqa: PLC0415 - as above
+
+        try:
+            yield
+        except DockerError as error:
+            raise self._loss(error.status, error.message) from None
+        except ExecRefused as error:
+            raise self._loss(error.status, str(error)) from None
+        except (ClientError, OSError) as error:
+            raise SandboxLost(f"the Docker daemon at {self.endpoint.url} does not answer any more ({error})") from None
+
+    def _loss(self, status: int, message: str) -> Exception:
+        if status == 409 and "is paused" in message:
+            return SpecError("the sandbox is paused: resume it before the next action")
+        if status == 404:
+            return SandboxLost("the sandbox's container is gone")
+        return SandboxLost(f"the Docker daemon said: {message}")
+
+    def _refusal(self, status: int, message: str, error: Exception) -> Exception:
+        if status == _NO_CONNECTION:
+            return self._unreachable(error.__context__ or error)
+        if "no space left on device" in message:
+            return CapacityError(f"the Docker daemon's disk is full: `docker system prune` makes room ({message})")
+        if status == 400:
+            return SpecError(f"the Docker daemon does not take this spec: {message}")
+        return CreateError(f"the Docker daemon said: {message}")
+
+    def _unreachable(self, error: BaseException) -> SubstrateError:
+        where = f"{self.endpoint.url} ({self.endpoint.named_by})"
+        if getattr(error, "errno", None) in (errno.EACCES, errno.EPERM):
+            return SubstrateError(
+                f"you may not talk to the Docker daemon at {where}: `sudo usermod -aG docker $USER` and log in again, "
+                "or set DOCKER_HOST to one that is yours"
+            )
+        return SubstrateError(
+            f"no Docker daemon answers at {where}: start it (`sudo systemctl start docker`) or set DOCKER_HOST"
+        )

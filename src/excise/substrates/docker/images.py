@@ -1,0 +1,76 @@
+"""Images for the daemon: its own by name, and ours, imported into it once each."""
+
+from typing import Any
+
+from excise.errors import SpecError
+from excise.spec import Mount
+from excise.storage.image import Image, kind, resolve
+from excise.substrates.docker.container import Prepared
+from excise.substrates.docker.engine import Engine
+
+_PIECE_BYTES = 1 << 20
+
+
+class Images:
+    """What was prepared already, for one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._prepared: dict[str, Prepared] = {}
+
+    async def prepare(self, name: str) -> Prepared:
+        """The image called `name`, in the daemon. One that only a registry has is never pulled: that takes a `docker pull`."""
+        of = kind(name)
+        if of == "docker":
+            return Prepared(reference=name)
+        if name in self._prepared and of != "tar":  # a tar may be another one by now
+            return self._prepared[name]
+        if of == "host" and not self._engine.endpoint.here:
+            raise SpecError(
+                f"image 'host' shows this machine's files, and the Docker daemon at {self._engine.endpoint.url} is on "
+                "another: use excise/base, or an image that daemon holds"
+            )
+        image = await resolve(name)
+        assert image.tar is not None
+        reference = f"excise/{of}:{image.digest.removeprefix('sha256:')[:12]}"
+        if not await self._held(reference):
+            await self._import(image, reference)
+        self._prepared[name] = Prepared(
+            reference=reference,
+            env=image.env,
+            workdir=image.workdir,
+            user=image.user,
+            binds=tuple(Mount(host, inside) for host, inside in image.binds),
+        )
+        return self._prepared[name]
+
+    def forget(self) -> None:
+        """Look again: somebody removed an image we had imported."""
+        self._prepared.clear()
+
+    async def _held(self, reference: str) -> bool:
+        from aiodocker import DockerError  # noqa: PLC0415 - 0.2 s that `import excise` should not pay
+
+        docker = await self._engine.docker()
+        with self._engine.refusals():
+            try:
+                await docker.images.inspect(reference)
+            except DockerError as error:
+                if error.status == 404:
+                    return False
+                raise
+        return True
+
+    async def _import(self, image: Image, reference: str) -> None:
+        assert image.tar is not None
+        repository, _, tag = reference.partition(":")
+        with image.tar.open("rb") as tar, self._engine.refusals():
+            answer: dict[str, Any] = await self._engine.post(
+                "images/create", params={"fromSrc": "-", "repo": repository, "tag": tag}, data=tar
+            )
+        if "error" in answer:
+            raise SpecError(f"the Docker daemon cannot import image {image.name!r}: {answer['error']}")
+
+
+def missing(name: str) -> SpecError:
+    return SpecError(f"the Docker daemon holds no image {name!r}: `docker pull {name}` fetches it, or use host or excise/base")

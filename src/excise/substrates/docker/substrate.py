@@ -1,0 +1,152 @@
+"""`docker` as a Substrate."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from excise.errors import CreateError, SandboxLost
+from excise.handles import finish
+from excise.spec import Kernel, Spec
+from excise.storage.background import to_end
+from excise.substrate import Capabilities, Listed, Snapshot, require, unsupported
+from excise.substrates.docker import container
+from excise.substrates.docker.engine import Engine
+from excise.substrates.docker.handle import DockerHandle
+from excise.substrates.docker.images import Images, missing
+
+_KERNELS: dict[str, Kernel] = {
+    "runsc": "intercepted",
+    "kata": "own",
+    "kata-runtime": "own",
+    "kata-qemu": "own",
+    "kata-fc": "own",
+}
+
+
+class DockerSubstrate:
+    """Containers of a Docker daemon."""
+
+    def __init__(self, *, host: str | None = None, runtime: str | None = None) -> None:
+        options = "&".join(f"{key}={value}" for key, value in (("host", host), ("runtime", runtime)) if value)
+        self.address = f"docker?{options}" if options else "docker"
+        self._runtime = runtime
+        self._engine = Engine(host)
+        self._images = Images(self._engine)
+        self._capabilities: Capabilities | None = None
+        self._handles: dict[str, DockerHandle] = {}
+        self._making: dict[str, asyncio.Lock] = {}
+
+    async def probe(self) -> Capabilities:
+        info = await self._engine.info()
+        runtime: str = self._runtime or info.get("DefaultRuntime") or "runc"
+        if runtime not in (info.get("Runtimes") or {runtime: {}}):
+            known = ", ".join(sorted(info["Runtimes"]))
+            raise CreateError(f"the Docker daemon knows no runtime {runtime!r}, only: {known}")
+        enforced = {"memory_bytes": "MemoryLimit", "cpus": "CpuCfsQuota", "pids": "PidsLimit"}
+        self._capabilities = Capabilities(
+            kernel=_KERNELS.get(runtime, "shared"),
+            isolates=frozenset({"files", "processes", "network", "ipc"}),
+            stream=True,
+            pty=True,
+            attach=True,
+            users=True,
+            pause=True,
+            mounts=True,
+            background=True,
+            limits=frozenset(name for name, key in enforced.items() if info.get(key)),
+            network=frozenset({"none", "open"}),
+            versions={"docker": self._engine.version["Version"], "runtime": runtime},
+        )
+        return self._capabilities
+
+    # ---- create
+
+    async def create(
+        self, start: Spec | Snapshot, *, deadline_s: float, lease_s: float, labels: Mapping[str, str], request_id: str
+    ) -> DockerHandle:
+        if isinstance(start, Snapshot):
+            raise unsupported(self.address, "snapshots to start from")
+        lock = self._making.setdefault(request_id, asyncio.Lock())
+        try:
+            async with asyncio.timeout(deadline_s), lock:
+                if request_id not in self._handles:
+                    self._handles[request_id] = await self._make(start, lease_s, labels, request_id)
+                return self._handles[request_id]
+        except TimeoutError:
+            raise CreateError(f"{self.address} made no sandbox in {deadline_s:g} s; allow more if it is only slow") from None
+        finally:
+            if not lock.locked():
+                self._making.pop(request_id, None)
+
+    async def _make(self, spec: Spec, lease_s: float, labels: Mapping[str, str], request_id: str) -> DockerHandle:
+        require(spec, self._capabilities or await self.probe(), self.address)
+        await self._engine.docker()
+        image = await self._images.prepare(spec.image)
+        config = container.config(spec, image, labels=labels, lease_s=lease_s, request_id=request_id, runtime=self._runtime)
+        for summary in await self._engine.summaries({container.OWNED: "1", container.REQUEST: request_id}):
+            return self._handle(summary["Id"], spec, request_id)
+        name = container.name(request_id)
+        try:
+            # To its end: a container whose answer we did not wait for would come into being after we had removed it.
+            made = await to_end(self._create(name, config, spec.image))
+            await self._engine.start(made)
+        except BaseException:
+            await finish(self._engine.remove(name))
+            raise
+        return self._handle(made, spec, request_id)
+
+    async def _create(self, name: str, config: dict[str, Any], image: str) -> str:
+        from aiodocker import DockerError  # noqa: PLC0415 - 0.2 s that `import excise` should not pay
+
+        docker = await self._engine.docker()
+        with self._engine.refusals():
+            try:
+                return (await docker.containers.create(config, name=name)).id
+            except DockerError as error:
+                if error.status == 404 and "No such image" in error.message:
+                    self._images.forget()
+                    raise missing(image) from None
+                raise
+
+    def _handle(self, id: str, spec: Spec, request_id: str) -> DockerHandle:
+        def forget(_: DockerHandle) -> None:
+            self._handles.pop(request_id, None)
+
+        return DockerHandle(self._engine, id, address=self.address, spec=spec, on_close=forget)
+
+    # ---- what is there
+
+    async def attach(self, id: str) -> DockerHandle:
+        """The sandbox `id`. The variables and secrets of the spec it was made from are not kept anywhere, so it has none."""
+        from aiodocker import DockerError  # noqa: PLC0415 - as above
+
+        await self._engine.docker()
+        with self._engine.refusals():
+            try:
+                shown = await self._engine.show(id)
+            except DockerError as error:
+                if error.status == 404:
+                    raise SandboxLost(f"{self.address} has no sandbox {id!r}") from None
+                raise
+        if shown["Config"]["Labels"].get(container.OWNED) != "1" or not shown["State"]["Running"]:
+            raise SandboxLost(f"{self.address} has no living sandbox {id!r}")
+        handle = DockerHandle(self._engine, shown["Id"], address=self.address, spec=Spec(limits=container.limits_of(shown)))
+        await handle.adopted()
+        return handle
+
+    async def list(self, labels: Mapping[str, str]) -> tuple[Listed, ...]:
+        wanted = {container.OWNED: "1", **{f"{container.OTHERS}{key}": value for key, value in labels.items()}}
+        return tuple(container.listed(summary) for summary in await self._engine.summaries(wanted))
+
+    async def discard(self, snapshot: Snapshot) -> None:
+        raise unsupported(self.address, "snapshots")
+
+    async def collect(self) -> tuple[str, ...]:
+        expired = [entry.id for entry in await self.list({}) if entry.lease_left_s is not None and entry.lease_left_s < 0]
+        for taken in expired:
+            await self._engine.remove(taken)
+        return tuple(expired)
+
+    async def close(self) -> None:
+        """Close the connections to the daemon. Sandboxes outlive it: their leases, or `close` of each, end them."""
+        await self._engine.close()
