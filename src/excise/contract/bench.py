@@ -12,7 +12,8 @@ from excise.spec import Spec
 from excise.substrate import Capabilities, Handle, Snapshot, Substrate
 
 CREATE_S = 50.0
-"""For a create, and (as their own timeout) for actions that ought to end by themselves: under a case's deadline."""
+ACTION_S = 25.0
+"""The timeout of actions that ought to end by themselves: under a case's deadline, so that the reason is theirs."""
 LEASE_S = 600.0
 
 
@@ -38,7 +39,7 @@ class Bench:
         """The same, before its `open`."""
         if start is None:
             start = self.changed(**changes)
-        box = Sandbox(self.substrate, start, ttl_s=LEASE_S, wait_s=wait_s, timeout_s=CREATE_S, labels=self.labels)
+        box = Sandbox(self.substrate, start, ttl_s=LEASE_S, wait_s=wait_s, timeout_s=ACTION_S, labels=self.labels)
         self._closing.append(box.close)
         return box
 

@@ -1,7 +1,7 @@
 """What a case of the contract is, and how one is written."""
 
-from collections.abc import Callable, Coroutine
-from typing import Any, NoReturn
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, NoReturn, cast
 
 import msgspec
 
@@ -9,6 +9,8 @@ from excise.action import Observation
 from excise.contract.bench import Bench
 from excise.substrate import Capabilities
 
+SHOWN = 80
+"""How much of a value a reason shows."""
 Body = Callable[[Bench], Coroutine[Any, Any, None]]
 
 
@@ -51,8 +53,20 @@ def broken(reason: str) -> NoReturn:
 
 
 def equal(got: object, wanted: object, what: str) -> None:
-    """Like expect, for values worth showing."""
-    expect(got == wanted, f"{what} is {_short(got)}, not {_short(wanted)}")
+    """Like expect, for values worth showing; of long ones, what stands where they first differ."""
+    if got == wanted:
+        return
+    if isinstance(got, bytes | str | list) and isinstance(wanted, bytes | str | list):
+        at, one, other = _from_difference(cast("Sequence[object]", got), cast("Sequence[object]", wanted))
+        broken(f"{what} is{f', from place {at} on,' if at else ''} {_short(one)}, not {_short(other)}")
+    broken(f"{what} is {_short(got)}, not {_short(wanted)}")
+
+
+def _from_difference(got: Sequence[object], wanted: Sequence[object]) -> tuple[int, Sequence[object], Sequence[object]]:
+    """Where they first differ, and both from there on; from the beginning, if that is near."""
+    at = next((n for n, (a, b) in enumerate(zip(got, wanted, strict=False)) if a != b), min(len(got), len(wanted)))
+    at = at if at > SHOWN // 4 else 0
+    return at, got[at : at + SHOWN], wanted[at : at + SHOWN]
 
 
 def succeeded(seen: Observation, what: str) -> None:
@@ -66,5 +80,7 @@ def told(seen: Observation) -> str:
 
 
 def _short(value: object) -> str:
+    if isinstance(value, bytes | str) and len(value) > SHOWN:
+        return f"{value[:SHOWN]!r} and so on, {len(value)} in all"
     text = repr(value)
-    return text if len(text) <= 120 else f"{text[:100]}... ({len(text)} characters)"
+    return text if len(text) <= 2 * SHOWN else f"{text[: 2 * SHOWN]} and so on"

@@ -8,7 +8,7 @@ from functools import partial
 
 from excise.action import End, Shell
 from excise.contract import scripts
-from excise.contract.bench import CREATE_S, Bench
+from excise.contract.bench import ACTION_S, Bench
 from excise.contract.case import broken, case, equal, expect, succeeded, told
 from excise.contract.watch import expect_no_growth, host_marks, sh, silent, workdir
 from excise.errors import ExciseError, SandboxLost, SubstrateError
@@ -142,7 +142,7 @@ async def closed_handle_is_lost(bench: Bench) -> None:
 async def lost_is_not_a_result(bench: Bench) -> None:
     handle = await bench.handle()
     task = asyncio.ensure_future(handle.run(Shell(scripts.SAY_STARTED_THEN_SLEEP)))
-    succeeded(await handle.run(Shell(scripts.WAIT_FOR_STARTED, timeout_s=CREATE_S)), "waiting for the action to begin")
+    succeeded(await handle.run(Shell(scripts.WAIT_FOR_STARTED, timeout_s=ACTION_S)), "waiting for the action to begin")
     await handle.close()
     try:
         seen = await task

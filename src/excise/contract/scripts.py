@@ -111,7 +111,8 @@ FILL_64_MIB = "head -c 67108864 /dev/zero > big && echo survived"
 REMOVE_BIG = "rm big; echo small > little; cat little"
 
 # ---- what is visible from inside
-SAY_PID_AND_STAY = "echo $$ > pid; while :; do sleep 0.05; done"  # args (as $0): a nonce, to be found in its command line
+# args (as $0): a nonce, to be found in its command line
+SAY_PID_AND_STAY = 'cat "/proc/$$/cmdline" > own; echo $$ > pid; while :; do sleep 0.05; done'
 WAIT_FOR_PID = "while test ! -s pid; do sleep 0.02; done; cat pid"
 COMMAND_LINE_OF = 'cat "/proc/$1/cmdline"'  # args: a pid
 LISTENERS = "cat /proc/net/tcp"
