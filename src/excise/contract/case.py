@@ -56,10 +56,11 @@ def equal(got: object, wanted: object, what: str) -> None:
     """Like expect, for values worth showing; of long ones, what stands where they first differ."""
     if got == wanted:
         return
+    reason = f"{what} is {_short(got)}, not {_short(wanted)}"
     if isinstance(got, bytes | str | list) and isinstance(wanted, bytes | str | list):
         at, one, other = _from_difference(cast("Sequence[object]", got), cast("Sequence[object]", wanted))
-        broken(f"{what} is{f', from place {at} on,' if at else ''} {_short(one)}, not {_short(other)}")
-    broken(f"{what} is {_short(got)}, not {_short(wanted)}")
+        reason = f"{what} is{f', from place {at} on,' if at else ''} {_short(one)}, not {_short(other)}"
+    broken(reason)
 
 
 def _from_difference(got: Sequence[object], wanted: Sequence[object]) -> tuple[int, Sequence[object], Sequence[object]]:
