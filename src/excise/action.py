@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from excise.errors import SpecError
+
 MEBIBYTE = 1 << 20
 
 
@@ -47,12 +49,25 @@ class Exec(_Command, frozen=True, tag="exec"):
 
     argv: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        if not self.argv:
+            raise SpecError("an Exec needs a program to run: its argv is empty")
+        _refuse_nul(*self.argv)
+
 
 class Shell(_Command, frozen=True, tag="shell"):
     """Run a script with `sh -c`, or in a named, persistent `session` of bash."""
 
     script: str
     session: str | None = None
+
+    def __post_init__(self) -> None:
+        _refuse_nul(self.script)
+
+
+def _refuse_nul(*texts: str) -> None:
+    if any("\0" in text for text in texts):
+        raise SpecError("a command cannot hold a NUL byte: no system passes one on; send it by stdin or a file")
 
 
 class _FileAction(msgspec.Struct, frozen=True, tag_field="action"):

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from excise.action import Action, Command, Event, Observation
+from excise.action import Action, Command, Event, Observation, Shell
 from excise.errors import SpecError, Unsupported
 from excise.spec import Allow, Kernel, Spec
 
@@ -75,6 +75,18 @@ def require(spec: Spec, capabilities: Capabilities, address: str) -> None:
             raise SpecError(f"{address} does not build the spec's {field} yet; leave the field out")
     if spec.user is not None and not capabilities.users:
         raise SpecError(f"{address} runs everything as one user; leave user= out, or choose another substrate")
+
+
+def require_command(command: Command, capabilities: Capabilities, address: str) -> None:
+    """Refuse a command that asks for an ability the substrate does not declare."""
+    session = command.session if isinstance(command, Shell) else None
+    for ability, word, asked in (
+        ("users", "user=", command.user),
+        ("pty", "pty=", command.pty),
+        ("sessions", "session=", session),
+    ):
+        if asked is not None and not capabilities.has(ability):
+            raise unsupported(address, word)
 
 
 def unsupported(address: str, verb: str) -> Unsupported:

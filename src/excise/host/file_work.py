@@ -1,5 +1,6 @@
 """File actions, carried out inside the sandbox's root so that its links lead where they lead inside."""
 
+import errno
 import os
 import shutil
 import socket
@@ -22,7 +23,9 @@ def run(place: Place, request: dict[str, Any], reply: socket.socket, streams: li
     except OSError as error:
         outcome: dict[str, Any] = {"errno": error.errno}
     except LookupError:
-        outcome = {"errno": 2}
+        outcome = {"errno": errno.ENOENT}
+    except ValueError:  # a NUL byte in the name
+        outcome = {"errno": errno.EINVAL}
     else:
         outcome = {"code": 0, "files": files}
     answer(reply, {**outcome, "guest_ns": time.monotonic_ns() - began_ns})
@@ -48,7 +51,11 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 def _write(request: dict[str, Any], streams: list[int]) -> None:
     path = request["path"]
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    except FileExistsError as error:
+        # What is in the way of a parent directory is a file.
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from error
     flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if request["append"] else os.O_TRUNC)
     descriptor = os.open(path, flags, 0o644)
     try:
@@ -99,7 +106,7 @@ def _remove(request: dict[str, Any], _: list[int]) -> None:
     elif request["recursive"]:
         shutil.rmtree(path)
     else:
-        os.rmdir(path)
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
 
 
 def _move(request: dict[str, Any], _: list[int]) -> None:

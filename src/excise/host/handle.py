@@ -17,7 +17,7 @@ from excise.host.process import Answers, HostProcess, Pipes, Stream
 from excise.host.runner import set_size
 from excise.host.session import HostSession, SessionProcess, refuse_options
 from excise.spec import Spec
-from excise.substrate import Connection, Process, Snapshot, unsupported
+from excise.substrate import Capabilities, Connection, Process, Snapshot, require_command, unsupported
 
 
 class HostHandle:
@@ -28,6 +28,7 @@ class HostHandle:
         *,
         id: str,
         address: str,
+        capabilities: Capabilities,
         keeper: Keeper,
         spec: Spec,
         image_env: Mapping[str, str],
@@ -36,6 +37,7 @@ class HostHandle:
     ) -> None:
         self.id = id
         self._address = address
+        self._capabilities = capabilities
         self._keeper = keeper
         self._spec = spec
         self._image_env = image_env
@@ -54,7 +56,7 @@ class HostHandle:
             case Batch():
                 return await run_batch(self, action)
             case Exec() | Shell():
-                process = await self._start(action, interactive=False)
+                process = await self.begin(action, interactive=False)
                 return await self._to_its_end(process, action.keep)
             case _:
                 return await self._to_its_end(await self._file(action), KEEP_ALL)
@@ -71,10 +73,12 @@ class HostHandle:
                 process.release()
 
     async def start(self, action: Command) -> Process:
-        return await self._start(action, interactive=True)
+        return await self.begin(action, interactive=True)
 
-    async def _start(self, action: Command, *, interactive: bool) -> HostProcess | SessionProcess:
+    async def begin(self, action: Command, *, interactive: bool) -> HostProcess | SessionProcess:
+        """Start a command; `interactive` leaves its stdin open for the caller to write."""
         self._check_open()
+        require_command(action, self._capabilities, self._address)
         if isinstance(action, Shell) and action.session is not None:
             return await self._in_session(action, action.session)
         argv = action.argv if isinstance(action, Exec) else ("/bin/sh", "-c", action.script)

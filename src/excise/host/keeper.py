@@ -37,7 +37,8 @@ def _make_place(request: dict[str, Any]) -> Place:
     plan = request["root"]
     if plan is None:
         return Place(None, request["workdir"])
-    return Place(root.build(request["directory"], plan), request["workdir"])
+    limited = plan["disk_bytes"] is not None or plan["inodes"] is not None
+    return Place(root.build(request["directory"], plan), request["workdir"], limited=limited)
 
 
 def _serve(control: socket.socket, place: Place, lease_s: float, woken: int) -> None:

@@ -123,12 +123,14 @@ class Link:
         self._control = ours
         return ours
 
-    async def keeper(self, directory: Path, *, workdir: str, root: dict[str, Any] | None, lease_s: float) -> Keeper:
-        """Open a sandbox's keeper; `directory` is the sandbox's own and goes with it."""
+    async def keeper(
+        self, directory: Path, *, workdir: str, root: dict[str, Any] | None, lease_s: float, keep: bool = False
+    ) -> Keeper:
+        """Open a sandbox's keeper; `directory` is the sandbox's own and goes with it, unless we must `keep` it for gc."""
         control = self._start()
         ours, theirs = packets.pair()
         gone, gone_here = os.pipe()
-        request = {"directory": str(directory), "workdir": workdir, "root": root, "lease_s": lease_s}
+        request = {"directory": str(directory), "workdir": workdir, "root": root, "lease_s": lease_s, "keep": keep}
         descriptors = [packets.body(request), theirs.detach(), gone_here]
         try:
             packets.send(control, descriptors)

@@ -3,6 +3,7 @@
 A request's body travels in a memory file, since an argv or a script may be larger than a packet can be.
 """
 
+import array
 import json
 import os
 import socket
@@ -10,6 +11,7 @@ from typing import Any
 
 _MOST_DESCRIPTORS = 8
 _PACKET_BYTES = 65536
+_INTEGER = array.array("i")
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
@@ -35,13 +37,19 @@ def send(sock: socket.socket, descriptors: list[int], note: dict[str, Any] | Non
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
     """The next packet and its descriptors (closed on exec); None when the other side is gone."""
+    room = socket.CMSG_LEN(_MOST_DESCRIPTORS * _INTEGER.itemsize)
     try:
-        data, descriptors, _, _ = socket.recv_fds(sock, _PACKET_BYTES, _MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+        # Not socket.recv_fds: it drops its flags, and a descriptor not closed on exec would reach sandboxed programs.
+        data, extra, _, _ = sock.recvmsg(_PACKET_BYTES, room, socket.MSG_CMSG_CLOEXEC)
     except ConnectionError:
         return None
+    descriptors = array.array("i")
+    for level, kind, payload in extra:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(payload[: len(payload) - len(payload) % _INTEGER.itemsize])
     if not data:
         return None
-    return decode(data), descriptors
+    return decode(data), list(descriptors)
 
 
 def decode(data: bytes) -> dict[str, Any]:

@@ -48,6 +48,12 @@ class Pipes:
                 left -= len(data)
                 yield Output(stream, data)
 
+    def held(self) -> bool:
+        """Whether some process still has a writing end."""
+        for stream in tuple(self._ends):
+            self._read(stream, 1)
+        return bool(self._ends)
+
     def _read(self, stream: Stream, most: int) -> bytes:
         try:
             data = os.read(self._ends[stream], most)
@@ -143,6 +149,8 @@ class HostProcess:
         self._exit = answers.next()
         self._timed_out = False
         self._ended: Observation | None = None
+        self.pipes_held = False
+        """After the end: somebody holds the program's pipes, so something it started lives on."""
         self._timer = None if timeout_s is None else asyncio.get_running_loop().call_later(timeout_s, self._time_out)
 
     def _time_out(self) -> None:
@@ -153,6 +161,7 @@ class HostProcess:
         async for output in self._pipes.until(self._exit):
             yield output
         record = self._exit.result()
+        self.pipes_held = self._pipes.held()
         self._release()
         if record is None:
             self._answers.close()
@@ -207,8 +216,9 @@ class HostProcess:
         if self._stdin is not None:
             set_size(self._stdin, rows, columns)
 
-    async def signal(self, number: int) -> None:
-        self._answers.order({"signal": number})
+    async def signal(self, number: int, depth: int = 0) -> None:
+        """To the program's process group; or, `depth` processes below a command that stands around it, to it alone."""
+        self._answers.order({"signal": number, "depth": depth})
 
     async def kill(self) -> None:
         """End all that the action started; returns when it is dead or was gone before."""
@@ -227,11 +237,15 @@ class HostProcess:
 
 
 def as_observation(record: dict[str, Any], *, timed_out: bool) -> Observation:
-    end = End.TIMED_OUT if timed_out else End.SIGNALED if record.get("signal") else End.EXITED
     failed = record.get("errno") is not None
+    end = End.SIGNALED if record.get("signal") else End.EXITED
+    if timed_out:
+        end = End.TIMED_OUT
+    elif record.get("out_of_disk"):
+        end = End.OUT_OF_DISK
     return Observation(
         end=end,
-        exit_code=1 if failed else record.get("code") if end is End.EXITED else None,
+        exit_code=1 if failed else None if timed_out else record.get("code"),
         signal=record.get("signal") if end is End.SIGNALED else None,
         guest_ns=record.get("guest_ns"),
         cpu_ns=record.get("cpu_ns"),

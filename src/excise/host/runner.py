@@ -29,9 +29,11 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 class Place:
     """Where a sandbox's processes run: its root (None: the host's own) and its working directory."""
 
-    def __init__(self, root: str | None, workdir: str) -> None:
+    def __init__(self, root: str | None, workdir: str, *, limited: bool = False) -> None:
         self.root = root
         self.workdir = workdir
+        self.limited = limited
+        """The root has a size of its own, so that a full one is the sandbox's doing."""
 
     def enter(self, cwd: str | None, user: str | None) -> dict[str, str]:
         """Go there, for good; the variables that follow from the user are returned. OSError if there is no such place."""
@@ -76,13 +78,16 @@ def run(place: Place, request: dict[str, Any], reply: socket.socket, streams: li
     began_ns = time.monotonic_ns()
     try:
         pid = _spawn(request["argv"], environment, streams, terminal=request["pty"])
+    except ValueError as error:  # a variable's name holds "=" or a NUL byte
+        _refuse(reply, streams[2], NOT_EXECUTABLE, str(error))
+        return
     except OSError as error:
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
         _refuse(reply, streams[2], code, f"{request['argv'][0]}: {error.strerror}")
         return
     for descriptor in set(streams[:3]):
         os.close(descriptor)
-    _attend(pid, began_ns, reply, tree, streams[3:])
+    _attend(place, pid, began_ns, reply=reply, tree=tree, leftovers=streams[3:])
 
 
 def _refuse(reply: socket.socket, stderr: int, code: int, reason: str) -> None:
@@ -132,7 +137,7 @@ def _spawn_on_terminal(program: str, argv: list[str], environment: dict[str, str
         os._exit(NOT_EXECUTABLE)
 
 
-def _attend(pid: int, began_ns: int, reply: socket.socket, tree: Tree, leftovers: list[int]) -> None:
+def _attend(place: Place, pid: int, began_ns: int, *, reply: socket.socket, tree: Tree, leftovers: list[int]) -> None:
     """Wait for the program's end while listening to the client; then stay as long as it left processes behind."""
     end = os.pidfd_open(pid)
     poll = select.poll()
@@ -144,7 +149,7 @@ def _attend(pid: int, began_ns: int, reply: socket.socket, tree: Tree, leftovers
         if end in ready:
             ended_ns = time.monotonic_ns()
             break
-        if not _obey(reply, pid):
+        if not _obey(reply, pid, tree):
             # Asked to kill, or the client is gone: nothing this action started may live on.
             killed = True
             tree.kill_below((os.getpid(),))
@@ -152,9 +157,18 @@ def _attend(pid: int, began_ns: int, reply: socket.socket, tree: Tree, leftovers
     if killed:
         tree.end_all()
     living = reap()
-    answer(reply, {**_account(status, usage), "guest_ns": ended_ns - began_ns, "killed": killed, "living": living})
+    outcome = {**_account(status, usage), "guest_ns": ended_ns - began_ns, "killed": killed, "living": living}
+    if place.limited and status != 0 and _full():
+        outcome["out_of_disk"] = True
+    answer(reply, outcome)
     if living:
         _stay(reply, tree, leftovers)
+
+
+def _full() -> bool:
+    """Whether the root (by now our own /) has no block or no inode left."""
+    seen = os.statvfs("/")
+    return seen.f_bavail == 0 or seen.f_favail == 0
 
 
 def _account(status: int, usage: resource.struct_rusage) -> dict[str, Any]:
@@ -169,15 +183,21 @@ def _account(status: int, usage: resource.struct_rusage) -> dict[str, Any]:
     }
 
 
-def _obey(reply: socket.socket, pid: int) -> bool:
+def _obey(reply: socket.socket, pid: int, tree: Tree) -> bool:
     """Take one order from the client. False: kill everything."""
     packet = packets.receive(reply)
     if packet is None:
         return False
     order = packet[0]
     if "signal" in order:
+        target = pid
+        for _ in range(order["depth"]):
+            target = next(iter(tree.children(target)), 0)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, order["signal"])
+            if target == pid:
+                os.killpg(pid, order["signal"])
+            elif target:
+                os.kill(target, order["signal"])
         return True
     return "kill" not in order
 

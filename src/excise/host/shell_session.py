@@ -62,11 +62,11 @@ class _Shell:
 
 
 class _Session:
-    def __init__(self, environment: dict[str, str], reply: socket.socket, streams: list[int]) -> None:
+    def __init__(self, environment: dict[str, str], reply: socket.socket, streams: list[int], tree: Tree) -> None:
         self.environment = environment
         self.reply = reply
         self.streams = streams
-        self.tree = Tree()
+        self.tree = tree
         self.shell = _Shell(environment, streams)
 
     def serve(self) -> None:
@@ -174,9 +174,10 @@ def run(place: Place, request: dict[str, Any], reply: socket.socket, streams: li
     """Be the runner of one session until its client closes it."""
     become_subreaper()
     os.setsid()
+    tree = Tree()  # before the root changes: it holds the host's /proc
     try:
         variables = place.enter(None, request["user"])
-        session = _Session({**variables, **request["env"]}, reply, streams)
+        session = _Session({**variables, **request["env"]}, reply, streams, tree)
     except (OSError, LookupError) as error:
         answer(reply, {"code": NOT_FOUND, "error": f"a session needs bash in the image: {error}"})
         return

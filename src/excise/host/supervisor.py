@@ -19,8 +19,9 @@ from excise.host.kernel import become_subreaper
 class _Kept:
     """What the supervisor remembers of one keeper."""
 
-    def __init__(self, directory: str, gone: int) -> None:
+    def __init__(self, directory: str, gone: int, *, keep: bool) -> None:
         self.directory = directory
+        self.keep = keep
         self.gone = gone
         """Closed when nothing of the sandbox is left: the client waits for its end."""
 
@@ -57,7 +58,7 @@ class Supervisor:
         if pid == 0:
             self._be_keeper(control, gone, request)
         os.close(control)
-        self._kept[pid] = _Kept(request["directory"], gone)
+        self._kept[pid] = _Kept(request["directory"], gone, keep=request["keep"])
 
     def _be_keeper(self, control: int, gone: int, request: dict[str, Any]) -> None:
         with contextlib.suppress(BaseException):
@@ -84,7 +85,8 @@ class Supervisor:
     def _clear(self, kept: _Kept) -> None:
         """End what a dead keeper left (it fell to us, and only keepers are rightly ours), and remove its directory."""
         self._tree.kill_below((os.getpid(),), frozenset(self._kept))
-        shutil.rmtree(kept.directory, ignore_errors=True)
+        if not kept.keep:
+            shutil.rmtree(kept.directory, ignore_errors=True)
         os.close(kept.gone)
 
 

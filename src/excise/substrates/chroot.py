@@ -28,21 +28,16 @@ class ChrootSubstrate:
     address = "chroot"
 
     def __init__(self) -> None:
-        self._sandboxes = Sandboxes("chroot")
+        self._sandboxes = Sandboxes[HostHandle]("chroot")
 
     async def probe(self) -> Capabilities:
-        """Found by mounting: an empty root is made and thrown away."""
-        trial = await self._sandboxes.once("probe", 30, self._bare_root)
-        await trial.close()
-        return _capabilities()
-
-    async def _bare_root(self, directory: Path) -> HostHandle:
-        lower = directory / "lower"
-        lower.mkdir()
+        """Found by mounting: a sandbox is made and thrown away."""
         try:
-            return await self._open(directory, Spec(), lower=lower, binds=(), env={}, workdir="/work", user=None, lease_s=60)
+            trial = await self.create(Spec(), deadline_s=30, lease_s=60, labels={}, request_id="probe")
         except CreateError as error:
             raise SubstrateError(f"chroot cannot mount its root here: {error}; {_REMEDY}") from None
+        await trial.close()
+        return _capabilities()
 
     async def create(
         self, start: Spec | Snapshot, *, deadline_s: float, lease_s: float, labels: Mapping[str, str], request_id: str
@@ -52,49 +47,30 @@ class ChrootSubstrate:
         require(start, _capabilities(), self.address)
         image = await resolve(start.image)
 
+        workdir = start.workdir if start.workdir is not None else image.workdir
+        user = start.user if start.user is not None else image.user
+        plan = {
+            "lower": str(image.root),
+            "binds": image.binds,
+            "workdir": workdir,
+            "disk_bytes": start.limits.disk_bytes,
+            "inodes": start.limits.inodes,
+        }
+
         async def make(directory: Path) -> HostHandle:
-            return await self._open(
-                directory,
-                start,
-                lower=image.root,
-                binds=image.binds,
-                env=image.env,
-                workdir=start.workdir if start.workdir is not None else image.workdir,
-                user=start.user if start.user is not None else image.user,
-                lease_s=lease_s,
+            keeper = await self._sandboxes.link.keeper(directory, workdir=workdir, root=plan, lease_s=lease_s)
+            return HostHandle(
+                id=directory.name,
+                address=self.address,
+                capabilities=_capabilities(),
+                keeper=keeper,
+                spec=start,
+                image_env=image.env,
+                user=user if os.geteuid() == 0 else None,
+                on_close=self._sandboxes.forget,
             )
 
         return await self._sandboxes.once(request_id, deadline_s, make)
-
-    async def _open(
-        self,
-        directory: Path,
-        spec: Spec,
-        *,
-        lower: Path,
-        binds: tuple[tuple[str, str], ...],
-        env: Mapping[str, str],
-        workdir: str,
-        user: str | None,
-        lease_s: float,
-    ) -> HostHandle:
-        plan = {
-            "lower": str(lower),
-            "binds": binds,
-            "workdir": workdir,
-            "disk_bytes": spec.limits.disk_bytes,
-            "inodes": spec.limits.inodes,
-        }
-        keeper = await self._sandboxes.link.keeper(directory, workdir=workdir, root=plan, lease_s=lease_s)
-        return HostHandle(
-            id=directory.name,
-            address=self.address,
-            keeper=keeper,
-            spec=spec,
-            image_env=env,
-            user=user if os.geteuid() == 0 else None,
-            on_close=self._sandboxes.forget,
-        )
 
     async def attach(self, id: str) -> HostHandle:
         raise unsupported(self.address, "attach: its sandboxes end with the process that made them")

@@ -18,7 +18,7 @@ class LocalSubstrate:
     address = "local"
 
     def __init__(self) -> None:
-        self._sandboxes = Sandboxes("local")
+        self._sandboxes = Sandboxes[HostHandle]("local")
 
     async def probe(self) -> Capabilities:
         return Capabilities(
@@ -35,19 +35,23 @@ class LocalSubstrate:
     ) -> HostHandle:
         if isinstance(start, Snapshot):
             raise unsupported(self.address, "snapshots to start from")
-        require(start, await self.probe(), self.address)
+        capabilities = await self.probe()
+        require(start, capabilities, self.address)
+        if start.workdir is not None:
+            raise SpecError("local works in a fresh directory of its own; leave workdir out, or choose another substrate")
         if start.image != "host":
             raise SpecError(f"local runs on the host's own files, not on image {start.image!r}; use chroot or docker for that")
 
         async def make(directory: Path) -> HostHandle:
-            workdir = directory / "work" if start.workdir is None else Path(start.workdir)
-            (directory / "work").mkdir()
+            workdir = directory / "work"
+            workdir.mkdir()
             (directory / "tmp").mkdir()
             image = await resolve("host")
             keeper = await self._sandboxes.link.keeper(directory, workdir=str(workdir), root=None, lease_s=lease_s)
             return HostHandle(
                 id=request_id,
                 address=self.address,
+                capabilities=capabilities,
                 keeper=keeper,
                 spec=start,
                 image_env={**image.env, "HOME": str(workdir), "TMPDIR": str(directory / "tmp")},
