@@ -54,7 +54,7 @@ _KILL = rf"""
 excise_nonce=$1 excise_since=$2 excise_alone=$3 excise_left=$4 excise_mode=$5 excise_all=$6 excise_line=
 if [ "$excise_mode" = look ]; then
     {{
-        while IFS= read -r excise_part || [ -n "$excise_part" ]; do excise_line="$excise_line$excise_part"; done \\
+        while IFS= read -r excise_part || [ -n "$excise_part" ]; do excise_line="$excise_line$excise_part"; done \
             <"/proc/$6/environ"
     }} 2>/dev/null
     case $excise_line in *"EXCISE_ACTION=$excise_nonce"*) ;; *) return {_BLIND} ;; esac

@@ -21,20 +21,37 @@ _LONGEST_MARK_BYTES = 4096
 # The shell's own stderr is /dev/null, since some shells remark on a child's death by signal there.
 # `exec` in a subshell, because a bare "$@" would prefer a builtin (echo, test, exit) to the program of that name.
 # Nothing forks after the program has ended: at its limit of processes a sandbox could not, and would never say the end.
-_SCRIPT = r"""
-unset EXCISE_KEY EXCISE_WORD EXCISE_CODE EXCISE_LEFT EXCISE_STDIN EXCISE_STREAMS
+# What the limits did is read before and after, in either generation of cgroups, if the sandbox has limits at all.
+_COUNTS = r"""
+excise_counts() {
+    EXCISE_COUNTS=
+    for EXCISE_WORD in /sys/fs/cgroup/memory.events /sys/fs/cgroup/memory/memory.oom_control \
+        /sys/fs/cgroup/pids.events /sys/fs/cgroup/pids/pids.events; do
+        [ -r "$EXCISE_WORD" ] || continue
+        while read -r EXCISE_CODE EXCISE_LEFT; do
+            case $EXCISE_WORD:$EXCISE_CODE in
+            *memory*:oom_kill | *pids*:max) EXCISE_COUNTS="$EXCISE_COUNTS $EXCISE_CODE=$EXCISE_LEFT" ;;
+            esac
+        done <"$EXCISE_WORD"
+    done
+}
+"""
+_SCRIPT = rf"""
+unset EXCISE_KEY EXCISE_WORD EXCISE_CODE EXCISE_LEFT EXCISE_STDIN EXCISE_STREAMS EXCISE_COUNTS EXCISE_LIMITED
 IFS= read -r EXCISE_KEY || exit 125
 trap : INT QUIT TERM HUP
-EXCISE_STDIN=$2 EXCISE_STREAMS=$3
+EXCISE_STDIN=$2 EXCISE_STREAMS=$3 EXCISE_LIMITED=$4
+{_COUNTS}
 [ "$EXCISE_STREAMS" = apart ] || exec 2>&1
 exec 3>&2 2>/dev/null
+[ -z "$EXCISE_LIMITED" ] || excise_counts
 IFS= read -r EXCISE_WORD </proc/$$/stat
-printf '\036%s %s\036' "$EXCISE_ACTION" "$EXCISE_WORD"
+printf '\036%s %s|%s\036' "$EXCISE_ACTION" "$EXCISE_WORD" "$EXCISE_COUNTS"
 if [ -n "$1" ] && ! cd "$1"; then
     printf 'cannot enter the directory %s\n' "$1" >&3
     EXCISE_CODE=126
 else
-    shift 3
+    shift 4
     case $EXCISE_STDIN in
     open) (exec "$@" 2>&3 3>&-) ;;
     closed) (exec "$@" </dev/null 2>&3 3>&-) ;;
@@ -42,16 +59,17 @@ else
     esac
     EXCISE_CODE=$?
 fi
-EXCISE_LEFT=0
+set -- "$EXCISE_CODE" 0
 for EXCISE_WORD in /proc/[0-9]*; do
-    [ "${EXCISE_WORD#/proc/}" -gt $$ ] || continue
+    [ "${{EXCISE_WORD#/proc/}}" -gt $$ ] || continue
     while IFS= read -r EXCISE_STDIN || [ -n "$EXCISE_STDIN" ]; do
-        case $EXCISE_STDIN in *"EXCISE_ACTION=$EXCISE_ACTION"*) EXCISE_LEFT=1; break 2 ;; esac
+        case $EXCISE_STDIN in *"EXCISE_ACTION=$EXCISE_ACTION"*) set -- "$1" 1; break 2 ;; esac
     done <"$EXCISE_WORD/environ"
 done
+[ -z "$EXCISE_LIMITED" ] || excise_counts
 [ "$EXCISE_STREAMS" = apart ] && printf '\036%s\036' "$EXCISE_KEY" >&3
-printf '\036%s %s %s\036' "$EXCISE_KEY" "$EXCISE_CODE" "$EXCISE_LEFT"
-exit "$EXCISE_CODE"
+printf '\036%s %s %s|%s\036' "$EXCISE_KEY" "$1" "$2" "$EXCISE_COUNTS"
+exit "$1"
 """
 
 _INLINE = r"""
@@ -61,8 +79,23 @@ excise_inline() {{
 {script}
 }}
 excise_inline "$@"
-printf '\036%s %s 0\036' "$EXCISE_KEY" $?
+printf '\036%s %s 0|\036' "$EXCISE_KEY" $?
 """
+COUNT = _COUNTS + 'excise_counts; printf %s "$EXCISE_COUNTS"'
+"""A script for `inline` that prints what `Counts.parse` reads."""
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """How often the sandbox's limits struck since it was made."""
+
+    oom_kill: int = 0
+    max: int = 0
+    """Processes that could not be started."""
+
+    @classmethod
+    def parse(cls, text: bytes) -> "Counts":
+        found = dict(re.findall(rb"(\w+)=(\d+)", text))
+        return cls(int(found.get(b"oom_kill", 0)), int(found.get(b"max", 0)))
 
 
 class Began(msgspec.Struct, frozen=True):
@@ -70,6 +103,7 @@ class Began(msgspec.Struct, frozen=True):
 
     pid: int
     start_ticks: int
+    counts: Counts
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -77,6 +111,7 @@ class Ended(msgspec.Struct, frozen=True):
 
     exit_code: int
     still_running: bool
+    counts: Counts
 
 
 class Wrapped(msgspec.Struct, frozen=True):
@@ -94,14 +129,16 @@ class Wrapped(msgspec.Struct, frozen=True):
         return self.key.encode() + b"\n"
 
 
-def wrap(argv: tuple[str, ...], *, cwd: str | None, stdin: Literal["open", "closed"] | int, apart: bool) -> Wrapped:
-    """`argv` in `cwd`, stdout and stderr `apart` or as one stream.
+def wrap(
+    argv: tuple[str, ...], *, cwd: str | None, stdin: Literal["open", "closed"] | int, apart: bool, limited: bool
+) -> Wrapped:
+    """`argv` in `cwd`, stdout and stderr `apart` or as one stream; `limited`: watch what the sandbox's limits do.
 
     Its stdin is what follows the preamble (`open`), nothing (`closed`), or the next so many bytes, for connections that
     cannot say an end of file.
     """
     streams = "apart" if apart else "one"
-    script = ("sh", "-c", _SCRIPT, "sh", plain(cwd) if cwd else "", str(stdin), streams)
+    script = ("sh", "-c", _SCRIPT, "sh", plain(cwd) if cwd else "", str(stdin), streams, "limited" if limited else "")
     return Wrapped((*script, *argv), _nonce(), _nonce(), streams)
 
 
@@ -185,11 +222,12 @@ class Stream:
 
 def _began(word: bytes) -> Began | None:
     """From /proc/PID/stat, whose second field is a name in brackets that may hold anything."""
-    pid, _, rest = word.strip().partition(b" ")
+    status, _, counts = word.strip().rpartition(b"|")
+    pid, _, rest = status.partition(b" ")
     fields = rest.rpartition(b") ")[2].split()
-    return Began(int(pid), int(fields[19])) if pid.isdigit() and len(fields) > 19 else None
+    return Began(int(pid), int(fields[19]), Counts.parse(counts)) if pid.isdigit() and len(fields) > 19 else None
 
 
 def _ended(word: bytes) -> Ended | None:
-    said = re.fullmatch(rb" (\d+) ([01])", word)
-    return Ended(int(said[1]), said[2] == b"1") if said else None
+    said = re.fullmatch(rb" (\d+) ([01])\|(.*)", word)
+    return Ended(int(said[1]), said[2] == b"1", Counts.parse(said[3])) if said else None

@@ -21,16 +21,24 @@ class DockerHandle:
     """Actions by exec, each with a shell of ours around it."""
 
     def __init__(
-        self, engine: Engine, id: str, *, address: str, spec: Spec, on_close: Callable[["DockerHandle"], None] | None = None
+        self,
+        engine: Engine,
+        id: str,
+        *,
+        address: str,
+        spec: Spec,
+        ready: bool = False,
+        on_close: Callable[["DockerHandle"], None] | None = None,
     ) -> None:
         self.id = id
         self._engine = engine
         self._address = address
         self._spec = spec
         self._on_close = on_close
-        self._inside = Inside(engine, id, limited=spec.limits.asked() & {"memory_bytes", "pids"})
+        self._inside = Inside(engine, id)
+        self._limited = bool(spec.limits.asked() & {"memory_bytes", "pids"})
         self._readying = asyncio.Lock()
-        self._is_ready = False
+        self._is_ready = ready
 
     async def ready(self) -> None:
         """Once is enough: who asked for the same sandbox with the same request_id does not run its steps again."""
@@ -39,11 +47,6 @@ class DockerHandle:
             if not self._is_ready:
                 await make_ready(self, self._spec)
                 self._is_ready = True
-
-    async def adopted(self) -> None:
-        """For a sandbox that others have used: what its limits did so far is theirs."""
-        await self._inside.note_events()
-        self._is_ready = True
 
     # ---- actions
 
@@ -73,7 +76,8 @@ class DockerHandle:
         self._check_open()
         if isinstance(action, Shell) and action.session is not None:
             raise unsupported(self._address, "sessions")
-        given = wrapped(action, interactive=interactive, half_closes=not self._engine.endpoint.encrypted)
+        half_closes = not self._engine.endpoint.encrypted
+        given = wrapped(action, interactive=interactive, half_closes=half_closes, limited=self._limited)
         process = DockerProcess(self._inside, action, given)
         await process.begin(environment({}, self._spec, action))
         return process

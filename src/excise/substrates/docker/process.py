@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from excise.action import Command, End, Event, Exec, Exit, Observation, Output
 from excise.errors import SandboxLost, SpecError
 from excise.guestless.kill import Target, kill, send
-from excise.guestless.wrapper import Began, Stream, Wrapped, wrap
+from excise.guestless.wrapper import Began, Counts, Stream, Wrapped, wrap
 from excise.handles import finish, observe
 from excise.substrates.docker.connection import STDERR, ExecConnection
 from excise.substrates.docker.inside import Inside
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # What the daemon says of a request no sandbox could carry out; everything else it says is its own trouble.
 _CALLERS_FAULT = ("unable to find user", "unable to find group", "executable file not found", "no such file or directory")
+
+_KILLED = 137
 
 
 class DockerProcess:
@@ -147,12 +149,19 @@ class DockerProcess:
             raise SandboxLost("the sandbox was closed while the action ran")
         ended = self._streams["stdout"].ended
         if ended is not None:
-            end = End.EXITED if ended.exit_code == 0 else await self._inside.verdict(ended.exit_code, killed=False)
+            end = self._end(ended.exit_code, ended.counts)
             return Observation(end=end, exit_code=ended.exit_code, still_running=ended.still_running)
         if self._began is None:
             return self._never_began()
-        # The wrapping shell shrugs off every signal it can: without a last word it was killed.
-        return Observation(end=await self._inside.verdict(137, killed=True), exit_code=137)
+        # The wrapping shell shrugs off every signal it can: without a last word it was killed, or the container was.
+        return Observation(end=self._end(_KILLED, await self._inside.counts()), exit_code=_KILLED)
+
+    def _end(self, exit_code: int, after: Counts) -> End:
+        """A failure while a limit struck is the limit's doing, as far as one can tell from outside."""
+        before = self._began.counts if self._began is not None else Counts()
+        if exit_code == _KILLED and after.oom_kill > before.oom_kill:
+            return End.OUT_OF_MEMORY
+        return End.OUT_OF_PIDS if exit_code and after.max > before.max else End.EXITED
 
     def _never_began(self) -> Observation:
         said = self._streams["stdout"].prologue.decode("utf-8", "replace").strip()
@@ -215,11 +224,11 @@ class DockerProcess:
             await send(self._inside.run_inline, self._began.pid, number)
 
 
-def wrapped(action: Command, *, interactive: bool, half_closes: bool) -> Wrapped:
+def wrapped(action: Command, *, interactive: bool, half_closes: bool, limited: bool) -> Wrapped:
     """The action's program in the wrapping shell."""
     argv = action.argv if isinstance(action, Exec) else ("sh", "-c", action.script)
     terminal = action.pty is not None
     stdin: Literal["open", "closed"] | int = "open" if terminal or interactive or action.stdin else "closed"
     if action.stdin and not terminal and not half_closes:
         stdin = len(action.stdin)
-    return wrap(argv, cwd=action.cwd, stdin=stdin, apart=not terminal and not action.merge)
+    return wrap(argv, cwd=action.cwd, stdin=stdin, apart=not terminal and not action.merge, limited=limited)

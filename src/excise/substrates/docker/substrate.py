@@ -130,9 +130,8 @@ class DockerSubstrate:
                 raise
         if shown["Config"]["Labels"].get(container.OWNED) != "1" or not shown["State"]["Running"]:
             raise SandboxLost(f"{self.address} has no living sandbox {id!r}")
-        handle = DockerHandle(self._engine, shown["Id"], address=self.address, spec=Spec(limits=container.limits_of(shown)))
-        await handle.adopted()
-        return handle
+        spec = Spec(limits=container.limits_of(shown))
+        return DockerHandle(self._engine, shown["Id"], address=self.address, spec=spec, ready=True)
 
     async def list(self, labels: Mapping[str, str]) -> tuple[Listed, ...]:
         wanted = {container.OWNED: "1", **{f"{container.OTHERS}{key}": value for key, value in labels.items()}}
