@@ -13,6 +13,7 @@ MEBIBYTE = 1 << 20
 CHUNK_BYTES = 1 << 16
 UNREAD_BOUND_BYTES = 16 * MEBIBYTE
 QUIET_S = 0.3
+FLOOD_S = 1000.0
 STREAM = ("stream",)
 
 
@@ -103,7 +104,7 @@ async def stalled_reader_stalls_only_itself(bench: Bench) -> None:
     box = await bench.sandbox()
     block = os.urandom(MEBIBYTE)
     await box.write("block", block)
-    flood = await box.start(scripts.FLOOD)
+    flood = await box.start(scripts.FLOOD, timeout_s=FLOOD_S)  # its own timeout must not be what ends a stall
     bench.at_end(flood.kill)
     succeeded(await box.run(scripts.WAIT_FOR_PROGRESS), "an action beside a stalled one")
     await _settled(box)
@@ -122,7 +123,7 @@ async def stalled_reader_stalls_only_itself(bench: Bench) -> None:
 )
 async def stalled_reader_is_bounded(bench: Bench) -> None:
     box = await bench.sandbox()
-    flood = await box.start(scripts.FLOOD)
+    flood = await box.start(scripts.FLOOD, timeout_s=FLOOD_S)  # its own timeout must not be what ends a stall
     bench.at_end(flood.kill)
     succeeded(await box.run(scripts.WAIT_FOR_PROGRESS), "waiting for the producer")
     written = await _settled(box)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from excise.substrates.fake.files import Directory, refusal
 from excise.substrates.fake.launch import become, find_program
-from excise.substrates.fake.machine import Proc, Program
+from excise.substrates.fake.proc import Proc, Program
 from excise.substrates.fake.programs import PROGRAMS
 from excise.substrates.fake.programs.voice import signal_number
 from excise.substrates.fake.shell import Builtin, Shell
@@ -50,7 +50,7 @@ def _code(shell: Shell, argv: list[str]) -> int:
 
 
 async def _break(shell: Shell, argv: list[str]) -> int:
-    if shell.in_loop:
+    if shell.loops:
         raise LoopControl(int(argv[1]) if len(argv) > 1 else 1, argv[0] == "continue")
     return 0
 

@@ -201,19 +201,19 @@ class _Sum:
         return left
 
     def _unary(self) -> int:
-        token = self._tokens.pop(0) if self._tokens else ")"
-        if token in ("-", "+", "!"):
+        symbol = self._tokens.pop(0) if self._tokens else ")"
+        if symbol in ("-", "+", "!"):
             value = self._unary()
-            return {"-": -value, "+": value, "!": int(not value)}[token]
-        if token == "(":
+            return {"-": -value, "+": value, "!": int(not value)}[symbol]
+        if symbol == "(":
             value = self._binary(0)
             if self._tokens[:1] != [")"]:
                 raise BadExpansion("arithmetic expression: expecting ')'")
             self._tokens.pop(0)
             return value
-        if token.isdigit():
-            return int(token)
-        if not (token[0].isalpha() or token[0] == "_"):
+        if symbol.isdigit():
+            return int(symbol)
+        if not (symbol[0].isalpha() or symbol[0] == "_"):
             raise BadExpansion("arithmetic expression: expecting primary")
-        value = self._scope.look_up(token) or "0"
+        value = self._scope.look_up(symbol) or "0"
         return int(value) if re.fullmatch(r"-?\d+", value) else 0

@@ -182,8 +182,11 @@ class Tree:
         if truncate:
             del file.data[end:]
         self.used_bytes += len(file.data) - before
-        file.mtime_ns = self._now_ns()
+        self.touch(file)
         return len(data)
+
+    def touch(self, node: Node) -> None:
+        node.mtime_ns = self._now_ns()
 
     def make_dir(self, path: str, who: Who = ROOT, mode: int = 0o755, *, parents: bool = False) -> Directory:
         """Make a directory; with `parents` those on the way too, and one that is there is fine."""

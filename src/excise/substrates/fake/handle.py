@@ -164,11 +164,13 @@ class FakeHandle:
 
     async def _dispatch(self) -> Life:
         """The way in: it takes its time, and now and then the machinery dies on it."""
-        self._live()
+        life = self._live()
         await self._substrate.chance.take(self._substrate.action_s)
-        if self._substrate.chance.happens(self._substrate.lose):
-            self._life.end("the pretend machine died, as lose= asked")
-        return self._live()
+        if self._is_ready and self._substrate.chance.happens(self._substrate.lose):
+            life.end("the pretend machine died, as lose= asked")
+        if life.machine.gone is not None:  # also where a reset has put another in its place
+            raise SandboxLost(life.machine.gone)
+        return life
 
     def _live(self) -> Life:
         if self._life.machine.gone is not None:

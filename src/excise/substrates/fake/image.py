@@ -17,10 +17,10 @@ _OPEN_TO_ALL = 0o1777
 def image(now_ns: Callable[[], int], programs: tuple[str, ...]) -> Tree:
     """A new tree. None of it counts against a quota."""
     tree = Tree(now_ns)
-    for path in ("/usr/bin", "/etc", "/root", "/home/user", "/proc", "/dev/fd", "/var/tmp", WORKDIR):
+    for path in ("/usr/bin", "/etc", "/root", "/home/user", "/proc", "/dev/fd", WORKDIR):
         tree.make_dir(path, parents=True)
     tree.link("/bin", "usr/bin")
-    for path in ("/tmp", "/dev/shm", "/var/tmp"):
+    for path in ("/tmp", "/dev/shm", "/var/tmp"):  # noqa: S108 - the pretend machine's own
         tree.make_dir(path, parents=True).mode = _OPEN_TO_ALL
     tree.directory("/home/user").uid = tree.directory("/home/user").gid = 1000
     tree.directory(WORKDIR).mode = 0o777

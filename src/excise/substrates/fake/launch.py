@@ -7,8 +7,8 @@ from typing import Protocol
 
 from excise.substrates.fake.expand import Scope, string
 from excise.substrates.fake.files import File, refusal
-from excise.substrates.fake.machine import PROGRAM_BYTES, Descriptors, Proc, Program
 from excise.substrates.fake.pipes import Pipe, ReadEnd
+from excise.substrates.fake.proc import PROGRAM_BYTES, Descriptors, Proc, Program
 from excise.substrates.fake.script import Redirect
 from excise.substrates.fake.special import is_runnable, node_at, open_path
 

@@ -3,18 +3,19 @@
 import errno
 import os
 import posixpath
+from collections.abc import Mapping
 
 from excise.action import Command, Exec, Shell
 from excise.errors import SandboxLost, SpecError
 from excise.handles import environment
 from excise.spec import Allow, Spec
-from excise.substrates.fake.builtins import programs
 from excise.substrates.fake.file_actions import FileWork
 from excise.substrates.fake.files import ROOT, SEARCH, Tree, Who
 from excise.substrates.fake.image import ENV, WORKDIR, limit
 from excise.substrates.fake.launch import become, find_program, said
-from excise.substrates.fake.machine import Body, Descriptors, Job, Machine, Proc
+from excise.substrates.fake.machine import Machine
 from excise.substrates.fake.pipes import ReadEnd, Stream, WriteEnd
+from excise.substrates.fake.proc import Body, Descriptors, Job, Proc, Program
 from excise.substrates.fake.process import FakeProcess, Wires
 from excise.substrates.fake.sessions import Session, SessionCommand, SessionShell, refuse_options
 
@@ -22,11 +23,20 @@ from excise.substrates.fake.sessions import Session, SessionCommand, SessionShel
 class Life:
     """Starts actions, and ends as a whole."""
 
-    def __init__(self, tree: Tree, spec: Spec, namespace: int, guest_s: float, broken: frozenset[str]) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        spec: Spec,
+        programs: Mapping[str, Program],
+        *,
+        namespace: int = 0,
+        guest_s: float = 0.0,
+        broken: frozenset[str] = frozenset(),
+    ) -> None:
         self.spec = spec
         self.broken = broken
         self.guest_s = guest_s
-        self.machine = Machine(limit(tree, spec.limits), spec.limits, programs(), namespace, broken)
+        self.machine = Machine(limit(tree, spec.limits), spec.limits, programs, namespace, broken)
         self.machine.reaches_out = spec.network == "open" or isinstance(spec.network, Allow) or "network-none" in broken
         self.workdir = WORKDIR if spec.workdir is None or "workdir-is-honoured" in broken else spec.workdir
         tree.make_dir(self.workdir, parents=True)
@@ -80,7 +90,7 @@ class Life:
         return self._process(job, action, proc, wires)
 
     def _process(self, job: Job, action: Command, main: Proc | SessionCommand, wires: Wires) -> FakeProcess:
-        return FakeProcess(self.machine, job, action, main, wires, self._under_way, self.broken)
+        return FakeProcess(self.machine, job, action, main, wires=wires, under_way=self._under_way, broken=self.broken)
 
     def _spawn(self, body: Body, job: Job, wires: Wires, action: Command) -> Proc:
         who, cwd, env = self.who(action.user), self._cwd(action), self._env(action)

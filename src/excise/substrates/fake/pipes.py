@@ -192,7 +192,7 @@ class Terminal:
     def type(self, data: bytes) -> None:
         """What is typed shows on the screen and waits to be read; ^D at the start of a line ends the input."""
         text, end, _ = data.partition(b"\x04")
-        text = text.replace(b"\r", b"\n")
+        text = text.replace(b"\r", b"\n").replace(b"\x03", b"")
         if self.echoes:
             self.screen.put(text.replace(b"\n", b"\r\n"))
         self.keys.put(text)

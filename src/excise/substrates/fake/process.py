@@ -8,8 +8,9 @@ from typing import Protocol
 from excise.action import Command, End, Event, Exit, Keep, Observation, Output
 from excise.errors import SandboxLost
 from excise.handles import observe
-from excise.substrates.fake.machine import Job, Machine, Proc, Status
+from excise.substrates.fake.machine import Machine
 from excise.substrates.fake.pipes import Changed, Pipe, Terminal
+from excise.substrates.fake.proc import Job, Proc, Status
 
 HALF_BYTES = 32 << 20
 """More than this `fake:broken=large-output` does not carry."""
@@ -66,6 +67,7 @@ class FakeProcess:
         job: Job,
         action: Command,
         main: Main,
+        *,
         wires: Wires,
         under_way: "set[FakeProcess]",
         broken: frozenset[str],
@@ -206,6 +208,9 @@ class FakeProcess:
             self._held_back += data
         elif self._wires.terminal is not None:
             self._wires.terminal.type(data)
+            if b"\x03" in data:  # ^C
+                for proc in self._machine.of_job(self._job):
+                    proc.signal(signal.SIGINT)
         elif self._wires.keys.readers:
             await self._wires.keys.write(data)
 

@@ -6,8 +6,8 @@ import signal
 from excise.action import Shell as ShellAction
 from excise.errors import SandboxLost, SpecError
 from excise.substrates.fake.builtins import new_shell
-from excise.substrates.fake.machine import Descriptors, Job, Proc, Status
 from excise.substrates.fake.pipes import Changed
+from excise.substrates.fake.proc import Descriptors, Job, Proc, Status
 from excise.substrates.fake.shell import Shell
 from excise.substrates.fake.shell_state import Leave
 from excise.substrates.fake.special import open_path

@@ -1,36 +1,18 @@
 """The pretend shell: walks a script's tree inside a process."""
 
 import errno
-import fnmatch
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
-from excise.substrates.fake.expand import BadExpansion, fields, pattern, string
+from excise.substrates.fake.compound import compound
+from excise.substrates.fake.expand import BadExpansion, fields, string
 from excise.substrates.fake.launch import become, find_program, redirect, said
-from excise.substrates.fake.machine import Descriptors, Proc
 from excise.substrates.fake.pipes import Pipe, ReadEnd, WriteEnd
-from excise.substrates.fake.script import (
-    Both,
-    Case,
-    Command,
-    For,
-    Function,
-    Group,
-    If,
-    Pipeline,
-    Redirect,
-    Redirected,
-    Sequence,
-    Simple,
-    Substitution,
-    While,
-)
+from excise.substrates.fake.proc import Body, Descriptors, Proc
+from excise.substrates.fake.script import Command, Group, Pipeline, Redirect, Sequence, Simple, Substitution
 from excise.substrates.fake.shell_state import Leave, LoopControl, Memory, Return, Variables
 from excise.substrates.fake.special import open_path
 from excise.substrates.fake.syntax import BadSyntax, parse
-
-TURN_S = 0.001
-"""What a turn of a loop takes if nothing in it took time: a busy loop must not stop a virtual clock."""
 
 Builtin = Callable[["Shell", list[str]], Awaitable[int]]
 
@@ -44,7 +26,8 @@ class Shell(Variables):
         self.children: list[Proc] = []
         self.replaced = False
         """`exec` put another program in the shell's place."""
-        self._loops = 0
+        self.loops = 0
+        """How many loops it is in."""
         self._checked = 0
 
     async def substitute(self, script: Sequence) -> str:
@@ -52,7 +35,7 @@ class Shell(Variables):
         read_end = ReadEnd(pipe)
         files = self.proc.files.copy()
         files.put(1, WriteEnd(pipe))
-        child = self._fork(script, files)
+        child = await self.fork(script, files)
         pieces: list[bytes] = []
         while piece := await pipe.read():
             pieces.append(piece)
@@ -96,16 +79,16 @@ class Shell(Variables):
         await self.proc.write(2, f"{self.memory.name}: {text}\n".encode("utf-8", "surrogateescape"))
 
     async def execute(self, command: Command, *, last: bool = False) -> int:
-        """Run one command; `last` says the process has nothing to do after it, so that a program may take its place."""
+        """Run one command. `last` says the process has nothing to do after it, so that a program may take its place."""
         await self.proc.gate()
         try:
             match command:
                 case Simple():
                     status = await self._simple(command, last)
                 case Sequence():
-                    return await self._sequence(command, last=last)
+                    return await self.sequence(command, last=last)
                 case _:
-                    status = await self._compound(command)
+                    status = await compound(self, command)
         except BadExpansion as error:
             await self.complain(str(error))
             raise Leave(2) from None
@@ -118,117 +101,26 @@ class Shell(Variables):
             raise Leave(status)
         return status
 
-    async def _sequence(self, sequence: Sequence, *, last: bool = False) -> int:
+    async def sequence(self, sequence: Sequence, *, last: bool = False) -> int:
         status = 0
         for command, background in sequence.items:
             if background:
                 files = self.proc.files.copy()
                 files.put(0, open_path(self.proc, "/dev/null"))
-                child = self._fork(command, files)
+                child = await self.fork(command, files)
                 self.memory.last_background = child.pid
                 status = self.memory.status = 0
             else:
                 status = await self.execute(command, last=last and command is sequence.items[-1][0])
         return status
 
-    async def _compound(self, command: Command) -> int:
-        match command:
-            case Pipeline():
-                return await self._pipeline(command)
-            case Both(left, operator, right):
-                status = await self._check(left)
-                return await self.execute(right) if (status == 0) == (operator == "&&") else status
-            case Group(body, subshell):
-                return (await self._fork(body, self.proc.files.copy()).wait()).shell if subshell else await self._sequence(body)
-            case If(condition, then, otherwise):
-                if await self._check(condition) == 0:
-                    return await self._sequence(then)
-                return await self.execute(otherwise) if otherwise is not None else 0
-            case While():
-                return await self._while(command)
-            case For():
-                return await self._for(command)
-            case Case(word, branches):
-                value = await string(word, self)
-                for shapes, body in branches:
-                    for shape in shapes:
-                        if fnmatch.fnmatchcase(value, await pattern(shape, self)):
-                            return await self._sequence(body)
-                return 0
-            case Function(name, body):
-                self.memory.functions[name] = body
-                return 0
-            case Redirected(inner, redirects):
-                async with self._redirected(redirects):
-                    return await self.execute(inner)
-            case Simple() | Sequence():
-                return await self.execute(command)
-
-    async def _check(self, command: Command) -> int:
+    async def check(self, command: Command) -> int:
         """Run a condition: its failure is an answer, which `set -e` does not mind."""
         self._checked += 1
         try:
             return await self.execute(command)
         finally:
             self._checked -= 1
-
-    async def _pipeline(self, pipeline: Pipeline) -> int:
-        if len(pipeline.commands) == 1:
-            return int(not await self._check(pipeline.commands[0]))
-        children: list[Proc] = []
-        source = self.proc.files.get(0)
-        for n, command in enumerate(pipeline.commands):
-            files = self.proc.files.copy()
-            files.put(0, source)
-            if n + 1 < len(pipeline.commands):
-                pipe = Pipe()
-                files.put(1, WriteEnd(pipe))
-                source = ReadEnd(pipe)
-            children.append(self._fork(command, files))
-        statuses = [(await child.wait()).shell for child in children]
-        return int(not statuses[-1]) if pipeline.negated else statuses[-1]
-
-    async def _while(self, loop: While) -> int:
-        status = 0
-        self._loops += 1
-        try:
-            while True:
-                before = self.proc.machine.now_ns()
-                if (await self._check(loop.condition) == 0) == loop.until:
-                    return status
-                try:
-                    status = await self._sequence(loop.body)
-                except LoopControl as control:
-                    if not self._goes_on(control):
-                        return 0
-                if self.proc.machine.now_ns() == before:
-                    await self.proc.compute(TURN_S)
-        finally:
-            self._loops -= 1
-
-    async def _for(self, loop: For) -> int:
-        status = 0
-        self._loops += 1
-        try:
-            for value in self.arguments if loop.words is None else await fields(loop.words, self):
-                self.assign(loop.name, value)
-                try:
-                    status = await self._sequence(loop.body)
-                except LoopControl as control:
-                    if not self._goes_on(control):
-                        return 0
-        finally:
-            self._loops -= 1
-        return status
-
-    def _goes_on(self, control: LoopControl) -> bool:
-        if control.depth > 1 and self._loops > 1:
-            raise LoopControl(control.depth - 1, control.again)
-        return control.again
-
-    @property
-    def in_loop(self) -> bool:
-        return self._loops > 0
 
     async def _run_traps(self) -> None:
         while self.proc.pending:
@@ -248,7 +140,7 @@ class Shell(Variables):
             status = self.memory.status if substitutes else 0
             for name, value in assignments:
                 self.assign(name, value)
-            async with self._redirected(command.redirects):
+            async with self.redirected(command.redirects):
                 return status
         body = self.memory.functions.get(argv[0])
         builtin = self.builtins.get(argv[0])
@@ -257,7 +149,7 @@ class Shell(Variables):
         if argv == ["exec"]:  # only moves descriptors, for good
             await redirect(self, self.proc.files, command.redirects)
             return 0
-        async with self._redirected(command.redirects):
+        async with self.redirected(command.redirects):
             for name, value in assignments:
                 self.assign(name, value)
             if body is not None:
@@ -296,15 +188,15 @@ class Shell(Variables):
             self.proc.files.close()
             self.proc.files = files
             return await become(self.proc, program, argv, env)
-        child = self.proc.machine.spawn(lambda proc: become(proc, program, argv, env), files=files, parent=self.proc)
+        child = await self._spawn(lambda proc: become(proc, program, argv, env), files)
         return (await child.wait()).shell
 
     async def _say_to(self, redirects: list[Redirect], text: str) -> None:
         """A complaint about a command goes where its errors were sent."""
-        async with self._redirected(redirects):
+        async with self.redirected(redirects):
             await self.complain(text)
 
-    def _fork(self, command: Command, files: Descriptors) -> Proc:
+    async def fork(self, command: Command, files: Descriptors) -> Proc:
         memory = self.memory.copy()
         builtins = self.builtins
 
@@ -319,15 +211,22 @@ class Shell(Variables):
             last = memory.traps.pop(0, None)
             return await shell.main(last) if last is not None else code
 
-        child = self.proc.machine.spawn(body, files=files, parent=self.proc)
-        child.memory_bytes = self.proc.memory_bytes
+        child = await self._spawn(body, files)
         self.children.append(child)
         return child
+
+    async def _spawn(self, body: Body, files: Descriptors) -> Proc:
+        """A child; a shell that cannot have one gives up, as dash does."""
+        try:
+            return self.proc.machine.spawn(body, files=files, parent=self.proc)
+        except OSError:
+            await self.complain("Cannot fork")
+            raise Leave(2) from None
 
     # ---- redirections
 
     @asynccontextmanager
-    async def _redirected(self, redirects: list[Redirect]) -> AsyncGenerator[None]:
+    async def redirected(self, redirects: list[Redirect]) -> AsyncGenerator[None]:
         if not redirects:
             yield
             return

@@ -4,7 +4,7 @@ import fnmatch
 from dataclasses import dataclass, field
 
 from excise.substrates.fake.files import Directory
-from excise.substrates.fake.machine import Proc
+from excise.substrates.fake.proc import Proc
 from excise.substrates.fake.script import Command
 from excise.substrates.fake.special import node_at
 

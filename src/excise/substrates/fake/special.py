@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 from excise.substrates.fake.files import Computed, Device, Directory, File, Link, Node, refusal
-from excise.substrates.fake.machine import Machine, Proc
+from excise.substrates.fake.machine import Machine
 from excise.substrates.fake.pipes import OpenFile, Stream, Terminal
+from excise.substrates.fake.proc import Proc
 
 _DESCRIPTOR = re.compile(r"/dev/fd/(\d+)|/proc/self/fd/(\d+)")
 _STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}

@@ -17,7 +17,10 @@ from excise.substrates.fake.handle import FakeHandle
 from excise.substrates.fake.image import WORKDIR, image, mount
 from excise.substrates.fake.latency import Chance
 from excise.substrates.fake.life import Life
+from excise.substrates.fake.proc import Program
 
+EPOCH_NS: Final = 946_684_800_000_000_000
+"""What a file's time says when the loop's clock stands at zero: the year 2000."""
 CAPABILITIES: Final = Capabilities(
     kernel="shared",
     isolates=frozenset({"files", "processes", "network", "ipc", "users"}),
@@ -86,6 +89,7 @@ class FakeSubstrate:
         self._snapshots: dict[str, Kept] = {}
         self._made = 0
         self._lives = 0
+        self._programs = programs()
         self._common = Directory(0o777)
         """What sandboxes share that do not keep their files apart."""
         self._used: Tree | None = None
@@ -96,6 +100,10 @@ class FakeSubstrate:
 
     async def probe(self) -> Capabilities:
         return CAPABILITIES
+
+    def install(self, name: str, program: Program) -> None:
+        """Put a program of your own into the image of sandboxes made from now on: `async def pytest(proc, argv) -> int`."""
+        self._programs[name] = program
 
     # ---- creating
 
@@ -146,7 +154,7 @@ class FakeSubstrate:
         if "fresh-means-fresh" in self.broken and self._used is not None:
             return self._used
         loop = asyncio.get_running_loop()
-        tree = image(lambda: round(loop.time() * 1e9), tuple(programs()))
+        tree = image(lambda: EPOCH_NS + round(loop.time() * 1e9), tuple(self._programs))
         for asked in spec.mounts:
             mount(tree, asked, sealed="mount-is-there" not in self.broken)
         return tree
@@ -158,7 +166,7 @@ class FakeSubstrate:
         if "sandboxes-share-no-files" in self.broken:
             tree.root.entries["tmp"] = self._common
         self._lives += 1
-        life = Life(tree, spec, self._lives, self.guest_s, self.broken)
+        life = Life(tree, spec, self._programs, namespace=self._lives, guest_s=self.guest_s, broken=self.broken)
         if "sandboxes-share-no-processes" in self.broken:
             life.machine.neighbours = tuple(other.machine for other in self._sandboxes.values())
         return life
@@ -201,7 +209,7 @@ class FakeSubstrate:
 
     async def list(self, labels: Mapping[str, str]) -> tuple[Listed, ...]:
         now_s = asyncio.get_running_loop().time()
-        wanted = {} if "list-by-label" in self.broken else labels
+        wanted: Mapping[str, str] = {} if "list-by-label" in self.broken else labels
         return tuple(
             Listed(id=one.id, labels=one.labels, age_s=now_s - one.born_s, lease_left_s=one.lease_ends_s - now_s)
             for one in self._sandboxes.values()
@@ -225,7 +233,7 @@ class FakeSubstrate:
         self._sandboxes.pop(handle.id, None)
         self._requests = {request: made for request, made in self._requests.items() if made is not handle}
         if "snapshot-outlives-its-sandbox" in self.broken:
-            self._snapshots = {id: kept for id, kept in self._snapshots.items() if kept.sandbox != handle.id}
+            self._snapshots = {name: kept for name, kept in self._snapshots.items() if kept.sandbox != handle.id}
 
     async def close(self) -> None:
         """End every sandbox: they lived in this object."""

@@ -1,10 +1,8 @@
 """The grammar of the pretend shell: text in, a tree out. A subset of POSIX sh, enough for the scripts rollouts begin with."""
 
 import re
-from typing import NoReturn
 
 from excise.substrates.fake.script import (
-    Arithmetic,
     Both,
     Case,
     Command,
@@ -12,31 +10,24 @@ from excise.substrates.fake.script import (
     Function,
     Group,
     If,
-    Parameter,
-    Part,
     Pipeline,
     Redirect,
     Redirected,
     Sequence,
     Simple,
-    Substitution,
     Text,
     While,
     Word,
 )
+from excise.substrates.fake.words import NAME, WORD_END, BadSyntax, Words
+
+__all__ = ["BadSyntax", "parse"]
 
 _RESERVED_ENDS = frozenset({"then", "else", "elif", "fi", "do", "done", "esac", "}"})
-_WORD_END = frozenset(" \t\n;&|()<>")
 _REDIRECT = re.compile(r"(\d*)(<<-?|<&|>&|>>|<>|>\||<|>)")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)[ \t]*\([ \t]*\)")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=")
 _KEYWORD = re.compile(r"[a-z!{}]+(?=[\s;&|()<>]|$)")
-_PARAMETER_OPERATOR = re.compile(r":[-=+?]|[-=+?]|%%|%|##|#")
-
-
-class BadSyntax(Exception):  # noqa: N818 - a shell's own word for it
-    """The script is not shell."""
 
 
 def parse(text: str) -> Sequence:
@@ -48,47 +39,18 @@ def parse(text: str) -> Sequence:
     return script
 
 
-class _Parser:
-    """Recursive descent over the characters; `at` is where it stands."""
+class _Parser(Words):
+    """Recursive descent over the characters: commands here, words in its base."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
-        self.at = 0
+        super().__init__(text)
         self._documents: list[tuple[Redirect, str, bool, bool]] = []
 
-    def fail(self) -> NoReturn:
-        what = self.text[self.at : self.at + 1]
-        raise BadSyntax(f'Syntax error: "{what}" unexpected' if what else "Syntax error: end of file unexpected")
-
-    # ---- small steps
-
-    def _next(self, token: str) -> bool:
-        return self.text.startswith(token, self.at)
-
-    def _take(self, token: str) -> bool:
-        if self._next(token):
-            self.at += len(token)
-            return True
-        return False
-
-    def _blank(self) -> None:
-        """Skip blanks, continued lines and comments."""
-        while self.at < len(self.text):
-            if self.text[self.at] in " \t":
-                self.at += 1
-            elif self._next("\\\n"):
-                self.at += 2
-            elif self.text[self.at] == "#":
-                end = self.text.find("\n", self.at)
-                self.at = len(self.text) if end < 0 else end
-            else:
-                return
-
     def _newlines(self) -> None:
-        self._blank()
-        while self._take("\n"):
+        self.blank()
+        while self.take("\n"):
             self._read_documents()
-            self._blank()
+            self.blank()
 
     def _keyword(self) -> str:
         match = _KEYWORD.match(self.text, self.at)
@@ -106,22 +68,22 @@ class _Parser:
         made = Sequence()
         while True:
             self._newlines()
-            if self.at >= len(self.text) or self._next(")") or self._next(";;") or self._keyword() in _RESERVED_ENDS:
+            if self.at >= len(self.text) or self.next(")") or self.next(";;") or self._keyword() in _RESERVED_ENDS:
                 return made
             command = self._and_or()
-            self._blank()
-            background = self._next("&")
-            if background or (self._next(";") and not self._next(";;")):
+            self.blank()
+            background = self.next("&")
+            if background or (self.next(";") and not self.next(";;")):
                 self.at += 1
             made.items.append((command, background))
-            if not background and self.text[self.at - 1] != ";" and not self._next("\n"):
-                self._blank()
+            if not background and self.text[self.at - 1] != ";" and not self.next("\n"):
+                self.blank()
                 return made
 
     def _and_or(self) -> Command:
         left = self._pipeline()
         while True:
-            self._blank()
+            self.blank()
             operator = self.text[self.at : self.at + 2]
             if operator not in ("&&", "||"):
                 return left
@@ -133,11 +95,11 @@ class _Parser:
         negated = self._keyword() == "!"
         if negated:
             self.at += 1
-            self._blank()
+            self.blank()
         commands = [self._command()]
         while True:
-            self._blank()
-            if not self._next("|") or self._next("||"):
+            self.blank()
+            if not self.next("|") or self.next("||"):
                 break
             self.at += 1
             self._newlines()
@@ -152,9 +114,9 @@ class _Parser:
             case "{" | "if" | "while" | "until" | "for" | "case":
                 self.at += len(keyword)
                 made = self._compound(keyword)
-            case _ if self._take("("):
+            case _ if self.take("("):
                 made = Group(self.sequence(), subshell=True)
-                if not self._take(")"):
+                if not self.take(")"):
                     self.fail()
             case _ if found := _FUNCTION.match(self.text, self.at):
                 self.at = found.end()
@@ -207,40 +169,40 @@ class _Parser:
                 return self.fail()
 
     def _for(self) -> For:
-        self._blank()
-        name = _NAME.match(self.text, self.at) or self.fail()
+        self.blank()
+        name = NAME.match(self.text, self.at) or self.fail()
         self.at = name.end()
         self._newlines()
         words: list[Word] | None = None
         if self._keyword() == "in":
             self.at += 2
             words = []
-            self._blank()
+            self.blank()
             while self.at < len(self.text) and self.text[self.at] not in ";\n":
-                words.append(self._word())
-                self._blank()
-        self._take(";")
+                words.append(self.word())
+                self.blank()
+        self.take(";")
         return For(name[0], words, self._do())
 
     def _case(self) -> Case:
-        self._blank()
-        word = self._word()
+        self.blank()
+        word = self.word()
         self._expect("in")
         branches: list[tuple[list[Word], Sequence]] = []
         self._newlines()
         while self._keyword() != "esac":
-            self._take("(")
-            self._blank()
-            patterns = [self._word()]
-            self._blank()
-            while self._take("|"):
-                self._blank()
-                patterns.append(self._word())
-                self._blank()
-            if not self._take(")"):
+            self.take("(")
+            self.blank()
+            patterns = [self.word()]
+            self.blank()
+            while self.take("|"):
+                self.blank()
+                patterns.append(self.word())
+                self.blank()
+            if not self.take(")"):
                 self.fail()
             branches.append((patterns, self.sequence()))
-            self._take(";;")
+            self.take(";;")
             self._newlines()
         self.at += len("esac")
         return Case(word, branches)
@@ -248,25 +210,25 @@ class _Parser:
     def _simple(self) -> Simple:
         made = Simple()
         while True:
-            self._blank()
+            self.blank()
             if redirect := self._redirect():
                 made.redirects.append(redirect)
-            elif self.at >= len(self.text) or self.text[self.at] in _WORD_END:
+            elif self.at >= len(self.text) or self.text[self.at] in WORD_END:
                 if not (made.words or made.assignments or made.redirects):
                     self.fail()
                 return made
             elif not made.words and (found := _ASSIGNMENT.match(self.text, self.at)):
                 self.at = found.end()
-                made.assignments.append((found[1], self._word()))
+                made.assignments.append((found[1], self.word()))
             else:
-                made.words.append(self._word())
+                made.words.append(self.word())
 
     def _redirects(self) -> list[Redirect]:
         made: list[Redirect] = []
-        self._blank()
+        self.blank()
         while redirect := self._redirect():
             made.append(redirect)
-            self._blank()
+            self.blank()
         return made
 
     def _redirect(self) -> Redirect | None:
@@ -274,10 +236,10 @@ class _Parser:
         if not found:
             return None
         self.at = found.end()
-        self._blank()
+        self.blank()
         operator = found[2]
         start = self.at
-        word = self._word()
+        word = self.word()
         if not word:
             self.fail()
         made = Redirect(int(found[1]) if found[1] else 0 if operator[0] == "<" else 1, operator[:2], word)
@@ -300,110 +262,4 @@ class _Parser:
                     break
                 lines.append(line + "\n")
             body = "".join(lines)
-            redirect.word = _Parser(body)._quoted(None) if expands else (Text(body, quoted=True),)
-
-    # ---- words
-
-    def _word(self, ends: frozenset[str] = _WORD_END) -> Word:
-        parts: list[Part] = []
-        start = self.at
-        while self.at < len(self.text) and (c := self.text[self.at]) not in ends:
-            self.at += 1
-            match c:
-                case "'":
-                    end = self.text.find("'", self.at)
-                    if end < 0:
-                        raise BadSyntax("Syntax error: Unterminated quoted string")
-                    parts.append(Text(self.text[self.at : end], quoted=True))
-                    self.at = end + 1
-                case '"':
-                    parts.extend(self._quoted('"') or (Text("", quoted=True),))
-                case "\\":
-                    if not self._take("\n"):
-                        parts.append(Text(self.text[self.at : self.at + 1], quoted=True))
-                        self.at += 1
-                case "$":
-                    parts.append(self._dollar(quoted=False))
-                case "`":
-                    parts.append(self._backtick(quoted=False))
-                case _:
-                    parts.append(Text(c))
-        if not parts and self.at > start:
-            parts.append(Text("", quoted=True))
-        return tuple(parts)
-
-    def _quoted(self, end: str | None) -> Word:
-        """What stands between double quotes, or all there is."""
-        parts: list[Part] = []
-        while self.at < len(self.text):
-            c = self.text[self.at]
-            self.at += 1
-            if c == end:
-                return tuple(parts)
-            if c == "\\" and self.text[self.at : self.at + 1] in ("$", "`", '"', "\\", "\n"):
-                if not self._take("\n"):
-                    parts.append(Text(self.text[self.at], quoted=True))
-                    self.at += 1
-            elif c == "$":
-                parts.append(self._dollar(quoted=True))
-            elif c == "`":
-                parts.append(self._backtick(quoted=True))
-            else:
-                parts.append(Text(c, quoted=True))
-        if end is not None:
-            raise BadSyntax("Syntax error: Unterminated quoted string")
-        return tuple(parts)
-
-    def _dollar(self, *, quoted: bool) -> Part:
-        if self._take("(("):
-            return self._arithmetic(quoted=quoted)
-        if self._take("("):
-            script = self.sequence()
-            if not self._take(")"):
-                self.fail()
-            return Substitution(script, quoted)
-        if self._take("{"):
-            return self._braced(quoted=quoted)
-        name = _NAME.match(self.text, self.at)
-        if name:
-            self.at = name.end()
-            return Parameter(name[0], quoted)
-        special = self.text[self.at : self.at + 1]
-        if special and special in "?!$#@*-0123456789":
-            self.at += 1
-            return Parameter(special, quoted)
-        return Text("$", quoted)
-
-    def _arithmetic(self, *, quoted: bool) -> Part:
-        depth, start = 0, self.at
-        while not (depth == 0 and self._next("))")):
-            if self.at >= len(self.text):
-                self.fail()
-            depth += {"(": 1, ")": -1}.get(self.text[self.at], 0)
-            self.at += 1
-        expression = _Parser(self.text[start : self.at])._quoted(None)
-        self.at += 2
-        return Arithmetic(expression, quoted)
-
-    def _braced(self, *, quoted: bool) -> Part:
-        length = self._next("#") and not self._next("#}")
-        self.at += length
-        name = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|\d+|[?!$#@*-]").match(self.text, self.at) or self.fail()
-        self.at = name.end()
-        operator = "length" if length else ""
-        word: Word = ()
-        if found := _PARAMETER_OPERATOR.match(self.text, self.at):
-            self.at = found.end()
-            operator = found[0]
-            word = self._word(frozenset("}"))
-        if not self._take("}"):
-            raise BadSyntax("Bad substitution")
-        return Parameter(name[0], quoted, operator, word)
-
-    def _backtick(self, *, quoted: bool) -> Part:
-        end = self.text.find("`", self.at)
-        if end < 0:
-            raise BadSyntax("Syntax error: EOF in backquote substitution")
-        inner = self.text[self.at : end]
-        self.at = end + 1
-        return Substitution(parse(inner), quoted)
+            redirect.word = _Parser(body).quoted(None) if expands else (Text(body, quoted=True),)

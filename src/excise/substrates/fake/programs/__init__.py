@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from excise.substrates.fake.machine import Program
+from excise.substrates.fake.proc import Program
 from excise.substrates.fake.programs import asking, copying, printing, processes, trees
 
 PROGRAMS: Mapping[str, Program] = {

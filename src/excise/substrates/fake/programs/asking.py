@@ -1,8 +1,8 @@
 """Programs that answer a question: about files, users, terminals, where one is."""
 
 from excise.substrates.fake.files import Directory, File, Link, Node
-from excise.substrates.fake.machine import Proc
 from excise.substrates.fake.pipes import Terminal
+from excise.substrates.fake.proc import Proc
 from excise.substrates.fake.programs.voice import complain, encoded
 from excise.substrates.fake.special import node_at
 

@@ -2,8 +2,8 @@
 
 import re
 
-from excise.substrates.fake.machine import Proc
 from excise.substrates.fake.pipes import PIECE_BYTES
+from excise.substrates.fake.proc import Proc
 from excise.substrates.fake.programs.voice import complain, encoded
 from excise.substrates.fake.special import open_path
 

@@ -2,8 +2,8 @@
 
 import re
 
-from excise.substrates.fake.machine import Proc
 from excise.substrates.fake.pipes import PIECE_BYTES
+from excise.substrates.fake.proc import Proc
 from excise.substrates.fake.programs.copying import PIECE_S
 from excise.substrates.fake.programs.voice import encoded
 

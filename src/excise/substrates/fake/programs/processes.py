@@ -5,8 +5,8 @@ import re
 import signal
 
 from excise.substrates.fake.launch import become, find_program, said
-from excise.substrates.fake.machine import Proc
 from excise.substrates.fake.pipes import Pipe, ReadEnd, Stream, WriteEnd
+from excise.substrates.fake.proc import Proc
 from excise.substrates.fake.programs.voice import complain, encoded, signal_number
 from excise.substrates.fake.special import open_path
 

@@ -1,7 +1,7 @@
 """Programs that change or show the file tree."""
 
 from excise.substrates.fake.files import Directory, File, Link
-from excise.substrates.fake.machine import Proc
+from excise.substrates.fake.proc import Proc
 from excise.substrates.fake.programs.voice import complain, encoded
 from excise.substrates.fake.special import absolute, is_directory, node_at, open_path
 
@@ -19,7 +19,7 @@ async def touch(proc: Proc, argv: list[str]) -> int:
     for name in _split(argv)[1]:
         try:
             open_path(proc, name, write=True, append=True)
-            node_at(proc, name).mtime_ns = proc.machine.now_ns()
+            proc.machine.tree.touch(node_at(proc, name))
         except OSError as error:
             return await complain(proc, "touch", f"cannot touch '{name}': {error.strerror}")
     return 0

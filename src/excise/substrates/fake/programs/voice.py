@@ -2,7 +2,7 @@
 
 import signal
 
-from excise.substrates.fake.machine import Proc
+from excise.substrates.fake.proc import Proc
 
 
 def encoded(text: str) -> bytes:
