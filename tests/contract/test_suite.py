@@ -119,6 +119,32 @@ def test_a_sandbox_that_does_not_close_breaks_the_promise() -> None:
     assert judge(fine).reason == "closing failed: RuntimeError: will not close"
 
 
+def test_a_check_that_is_cancelled_closes_its_sandboxes() -> None:
+    closed: list[str] = []
+
+    async def interrupted() -> None:
+        begun = asyncio.Event()
+
+        async def hangs(bench: Bench) -> None:
+            async def look() -> None:
+                closed.append("closed")
+
+            bench.at_end(look)
+            begun.set()
+            await (await bench.sandbox()).run("sleep 1000")
+
+        async with connect("local") as substrate:
+            made = case(promise="p", why="w")(hangs)
+            task = asyncio.ensure_future(suite.judge(made, substrate, await substrate.probe(), Spec(), 20.0))
+            await begun.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(interrupted())
+    assert closed == ["closed"]
+
+
 def test_only_some_cases_in_the_suites_order() -> None:
     names = [c.name for c in suite.named({"cwd", "exit-code"})]
     assert names == ["exit-code", "cwd"]

@@ -2,8 +2,9 @@
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -15,6 +16,7 @@ CREATE_S = 50.0
 ACTION_S = 25.0
 """The timeout of actions that ought to end by themselves: under a case's deadline, so that the reason is theirs."""
 LEASE_S = 600.0
+T = TypeVar("T")
 
 
 class Bench:
@@ -66,6 +68,12 @@ class Bench:
         await handle.ready()
         return handle
 
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Do this meanwhile; what is still going on at the case's end is cancelled."""
+        task = asyncio.ensure_future(work)
+        self._closing.append(partial(_ended, task))
+        return task
+
     def at_end(self, cleanup: Callable[[], Awaitable[None]]) -> None:
         """Await this, too, when the case is over, before what was opened earlier is closed."""
         self._closing.append(cleanup)
@@ -82,3 +90,11 @@ class Bench:
                 first = first or error
         if first is not None:
             raise first
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    """Cancel a task and see its end; how it ended was the case's to judge."""
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()

@@ -73,18 +73,14 @@ async def sandboxes_share_no_files(bench: Bench) -> None:
 )
 async def sandboxes_share_no_processes(bench: Bench) -> None:
     one, two = await asyncio.gather(bench.sandbox(), bench.sandbox())
-    staying = asyncio.ensure_future(one.run(Exec(("sh", "-c", scripts.SAY_PID_AND_STAY, bench.nonce))))
-    try:
-        pid = (await one.run(scripts.WAIT_FOR_PID)).stdout.decode().strip()
-        expect(bench.nonce.encode() in await one.read("own"), "a process does not see its own command line")
-        # Another sandbox may well have a process of that number: whose it is, its command line tells.
-        seen = await two.run(sh(scripts.COMMAND_LINE_OF, pid))
-        expect(bench.nonce.encode() not in seen.stdout, "a process of one sandbox is visible in another")
-        seen = await two.run(sh(scripts.COMMAND_LINE_OF, str(os.getpid())))
-        expect(seen.stdout != _own_command_line(), "a process of the host is visible inside")
-    finally:
-        staying.cancel()
-        await asyncio.wait({staying})
+    bench.begin(one.run(Exec(("sh", "-c", scripts.SAY_PID_AND_STAY, bench.nonce))))
+    pid = (await one.run(scripts.WAIT_FOR_PID)).stdout.decode().strip()
+    expect(bench.nonce.encode() in await one.read("own"), "a process does not see its own command line")
+    # Another sandbox may well have a process of that number: whose it is, its command line tells.
+    seen = await two.run(sh(scripts.COMMAND_LINE_OF, pid))
+    expect(bench.nonce.encode() not in seen.stdout, "a process of one sandbox is visible in another")
+    seen = await two.run(sh(scripts.COMMAND_LINE_OF, str(os.getpid())))
+    expect(seen.stdout != _own_command_line(), "a process of the host is visible inside")
 
 
 def _on_host(path: str) -> bool:

@@ -101,7 +101,7 @@ async def timeout_spares_earlier(bench: Bench) -> None:
 )
 async def timeout_spares_others(bench: Bench) -> None:
     box = await bench.sandbox()
-    other = asyncio.ensure_future(box.run(scripts.WAIT_FOR_GO))
+    other = bench.begin(box.run(scripts.WAIT_FOR_GO))
     seen = await box.run(scripts.SLEEP_LONG, timeout_s=1.0)
     expect(seen.end is End.TIMED_OUT, f"`sleep 1000` with a timeout is told as {told(seen)}")
     succeeded(await box.run(scripts.MAKE_GO), "the action after the timeout")
@@ -124,7 +124,7 @@ async def timeout_keeps_output(bench: Bench) -> None:
 )
 async def cancel_kills(bench: Bench) -> None:
     box = await bench.sandbox()
-    task = asyncio.ensure_future(box.run(scripts.BEAT_DETACHED))
+    task = bench.begin(box.run(scripts.BEAT_DETACHED))
     succeeded(await box.run(scripts.WAIT_FOR_BEAT), "waiting for the action to begin")
     task.cancel()
     with suppress(asyncio.CancelledError):
@@ -140,7 +140,7 @@ async def cancel_kills(bench: Bench) -> None:
 async def cancel_leaves_it_usable(bench: Bench) -> None:
     box = await bench.sandbox()
     for steps in (0, 1, 2, 3, 5, 8, 13, 21, 34):
-        task = asyncio.ensure_future(box.run(scripts.ECHO_HI))
+        task = bench.begin(box.run(scripts.ECHO_HI))
         for _ in range(steps):
             await asyncio.sleep(0)
         task.cancel()

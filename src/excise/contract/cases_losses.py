@@ -91,7 +91,7 @@ async def cancel_create_leaks_nothing(bench: Bench) -> None:
 
 async def _cancelled_open(bench: Bench, steps: int, wait_s: float) -> None:
     box = bench.unopened()
-    task = asyncio.ensure_future(box.open())
+    task = bench.begin(box.open())
     for _ in range(steps):
         await asyncio.sleep(0)
     if wait_s:
@@ -141,7 +141,7 @@ async def closed_handle_is_lost(bench: Bench) -> None:
 )
 async def lost_is_not_a_result(bench: Bench) -> None:
     handle = await bench.handle()
-    task = asyncio.ensure_future(handle.run(Shell(scripts.SAY_STARTED_THEN_SLEEP)))
+    task = bench.begin(handle.run(Shell(scripts.SAY_STARTED_THEN_SLEEP)))
     succeeded(await handle.run(Shell(scripts.WAIT_FOR_STARTED, timeout_s=ACTION_S)), "waiting for the action to begin")
     await handle.close()
     try:
@@ -172,7 +172,7 @@ async def _seen_from_beside(bench: Bench) -> None:
     """Where sandboxes share a file system, one sees what another leaves of itself."""
     box, beside = await bench.sandbox(), await bench.sandbox()
     left, beat = await workdir(box), f"{await workdir(beside)}/beat"
-    task = asyncio.ensure_future(box.run(sh(scripts.BEAT_THERE, beat)))
+    task = bench.begin(box.run(sh(scripts.BEAT_THERE, beat)))
     succeeded(await beside.run(scripts.WAIT_FOR_BEAT), "waiting for the action to begin")
     await box.close()
     with suppress(ExciseError):

@@ -166,7 +166,7 @@ async def session_status_unforgeable(bench: Bench) -> None:
 async def session_survives_cancel(bench: Bench) -> None:
     box = await bench.sandbox()
     succeeded(await box.run(scripts.TRUE, session="main"), "the first command")
-    task = asyncio.ensure_future(box.run(scripts.BEAT_AS_CHILD_OF_SESSION, session="main"))
+    task = bench.begin(box.run(scripts.BEAT_AS_CHILD_OF_SESSION, session="main"))
     succeeded(await box.run(scripts.WAIT_FOR_BEAT), "waiting for the command to begin")
     task.cancel()
     with suppress(asyncio.CancelledError):

@@ -1,7 +1,5 @@
 """The start state: steps, boot and ready; and snapshot, reset and fork, which lead back to it."""
 
-import asyncio
-
 from excise.action import Shell, Write
 from excise.contract import scripts
 from excise.contract.bench import CREATE_S, Bench
@@ -142,7 +140,7 @@ async def reset_runs_boot(bench: Bench) -> None:
 async def no_answer_across_reset(bench: Bench) -> None:
     box = await bench.sandbox()
     snapshot = await _snapshot(bench, box)
-    task = asyncio.ensure_future(box.run(scripts.SAY_STARTED_THEN_SLEEP))
+    task = bench.begin(box.run(scripts.SAY_STARTED_THEN_SLEEP))
     succeeded(await box.run(scripts.WAIT_FOR_STARTED), "waiting for the action to begin")
     await box.reset(snapshot)
     try:

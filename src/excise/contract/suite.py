@@ -96,7 +96,11 @@ async def judge(case: Case, substrate: Substrate, capabilities: Capabilities, sp
     loop = asyncio.get_running_loop()
     begun = loop.time()
     bench = Bench(substrate, capabilities, spec)
-    reason = await _within(case.run(bench), deadline_s, f"it did not end within {deadline_s:g} s")
+    try:
+        reason = await _within(case.run(bench), deadline_s, f"it did not end within {deadline_s:g} s")
+    except asyncio.CancelledError:
+        await _within(bench.close(), GRACE_S, "")
+        raise
     closing = await _within(bench.close(), GRACE_S, f"its sandboxes did not close within {GRACE_S:g} s")
     reason = reason or (closing and f"closing failed: {closing}")
     return Verdict(case=case, outcome="broken" if reason else "kept", reason=reason or "", duration_s=loop.time() - begun)
@@ -113,6 +117,7 @@ async def _within(work: Coroutine[Any, Any, None], deadline_s: float, late: str)
             return late if task.done() else f"{late}, nor {GRACE_S:g} s after it was cancelled"
     except asyncio.CancelledError:
         task.cancel()
+        await asyncio.wait({task}, timeout=GRACE_S)
         raise
     if task.cancelled():
         return "it was cancelled, and nobody had asked for that"

@@ -89,6 +89,8 @@ class Reader:
         expect(self.exit is None, "events went on after the exit")
         if self._pending is None:
             self._pending = asyncio.ensure_future(anext(self._events, None))
+            # A case that fails may never look at it, which is no news of its own.
+            self._pending.add_done_callback(lambda event: event.cancelled() or event.exception())
         done, _ = await asyncio.wait({self._pending}, timeout=within_s)
         if not done:
             raise TimeoutError
