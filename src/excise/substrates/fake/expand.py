@@ -91,14 +91,18 @@ async def _add(builder: _Builder, part: Part, scope: Scope) -> None:
     if isinstance(part, Text):
         builder.add(part.text, part.quoted)
         return
-    if isinstance(part, Parameter) and part.name in "@*" and not part.operator and (part.quoted is False or part.name == "@"):
+    if isinstance(part, Parameter) and part.name in "@*" and not part.operator and (part.name == "@" or not part.quoted):
         for n, argument in enumerate(scope.arguments):
             if n:
                 builder.split()
-            builder.add(argument, quoted=True)
+            _add_value(builder, argument, part.quoted)
         return
-    value = await _value(part, scope)
-    if part.quoted:
+    _add_value(builder, await _value(part, scope), part.quoted)
+
+
+def _add_value(builder: _Builder, value: str, quoted: bool) -> None:
+    """What an expansion gave: split at blanks unless it was quoted."""
+    if quoted:
         builder.add(value, quoted=True)
         return
     if value[:1].isspace():

@@ -3,7 +3,8 @@
 import asyncio
 import errno
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from excise.action import End
@@ -143,11 +144,18 @@ class Proc:
     async def write(self, number: int, data: bytes) -> None:
         await self.gate()
         try:
-            await self.files.get(number).write(data)
+            with self.noting_full():
+                await self.files.get(number).write(data)
         except BrokenPipe:
             self.machine.signal(self, signal.SIGPIPE)
             await asyncio.sleep(0)  # where the signal was deadly, this is where it is felt
             raise refusal(errno.EPIPE) from None
+
+    @contextmanager
+    def noting_full(self) -> Generator[None]:
+        """Whatever is refused in here for want of space is noted: the limit was hit."""
+        try:
+            yield
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 self.job.hit = End.OUT_OF_DISK

@@ -34,7 +34,8 @@ def open_path(proc: Proc, path: str, *, write: bool = False, truncate: bool = Fa
     if isinstance(node, Directory):
         raise refusal(errno.EISDIR, path)
     if not isinstance(node, Computed):
-        node = proc.machine.tree.open(path, proc.who, write=write, truncate=truncate, mode=0o666 & ~proc.umask)
+        with proc.noting_full():
+            node = proc.machine.tree.open(path, proc.who, write=write, truncate=truncate, mode=0o666 & ~proc.umask)
     if isinstance(node, Device) and node.kind == "tty":
         return _terminal(proc)
     return OpenFile(proc.machine.tree, node, append=append)

@@ -72,8 +72,9 @@ async def tail(proc: Proc, argv: list[str]) -> int:
 async def tee(proc: Proc, argv: list[str]) -> int:
     copies = [open_path(proc, name, write=True, truncate=True) for name in argv[1:]]
     while piece := await proc.read(0):
-        for copy in copies:
-            await copy.write(piece)
+        with proc.noting_full():
+            for copy in copies:
+                await copy.write(piece)
         await _write_piece(proc, piece)
     return 0
 

@@ -29,7 +29,8 @@ async def mkdir(proc: Proc, argv: list[str]) -> int:
     options, names = _split(argv)
     for name in names:
         try:
-            proc.machine.tree.make_dir(absolute(proc, name), proc.who, 0o777 & ~proc.umask, parents="p" in options)
+            with proc.noting_full():
+                proc.machine.tree.make_dir(absolute(proc, name), proc.who, 0o777 & ~proc.umask, parents="p" in options)
         except OSError as error:
             return await complain(proc, "mkdir", f"cannot create directory '{name}': {error.strerror}")
     return 0
@@ -67,8 +68,9 @@ async def cp(proc: Proc, argv: list[str]) -> int:
         goal = f"{target}/{name.rpartition('/')[2]}" if is_directory(proc, target) else target
         try:
             source, copy = open_path(proc, name), open_path(proc, goal, write=True, truncate=True)
-            while piece := await source.read(1 << 16):
-                await copy.write(piece)
+            with proc.noting_full():
+                while piece := await source.read(1 << 16):
+                    await copy.write(piece)
             node_at(proc, goal).mode = node_at(proc, name).mode
         except OSError as error:
             return await complain(proc, "cp", f"cannot copy '{name}': {error.strerror}")
@@ -80,7 +82,8 @@ async def ln(proc: Proc, argv: list[str]) -> int:
     if "s" not in options or len(names) != 2:
         return await complain(proc, "ln", "only `ln -s TARGET NAME` is here")
     try:
-        proc.machine.tree.link(absolute(proc, names[1]), names[0], proc.who)
+        with proc.noting_full():
+            proc.machine.tree.link(absolute(proc, names[1]), names[0], proc.who)
     except OSError as error:
         return await complain(proc, "ln", f"failed to create symbolic link '{names[1]}': {error.strerror}")
     return 0
