@@ -100,7 +100,16 @@ def _recipe() -> list[str]:
     options = [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
     options.append("--dpkgopt=path-include=/usr/share/doc/*/copyright")
     hooks = [f"--customize-hook={hook}" for hook in _HOOKS]
-    return ["--variant=minbase", "--format=tar", f"--include={','.join(_PACKAGES)}", *options, *hooks, _SUITE]
+    # The last hook cleans apt's files; mmdebstrap's own way leaves a directory whose owner depends on who builds.
+    return [
+        "--variant=minbase",
+        "--format=tar",
+        "--skip=cleanup/apt",
+        f"--include={','.join(_PACKAGES)}",
+        *options,
+        *hooks,
+        _SUITE,
+    ]
 
 
 def _mode() -> str:

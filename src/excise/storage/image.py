@@ -85,7 +85,11 @@ async def _from_tar(name: str) -> Image:
     if not path.is_file():
         raise SpecError(f"there is no file {path}: name a root file system's tar, as `docker export` writes it")
     try:
-        digest = await in_thread(lambda _: store.digest_of(path))
+        seen = store.identity(path.resolve())
+        digest = store.recall(seen)
+        if digest is None:
+            digest = await in_thread(lambda stop: _digest(path, stop))
+            store.remember(seen, digest)
     except PermissionError:
         raise SpecError(f"{path} cannot be read: permission denied") from None
 
@@ -106,10 +110,17 @@ def _unpack_copy(path: Path, digest: str, making: Path, stop: Stop) -> store.Rec
     return store.Record(name=str(path), digest=digest, env={"PATH": store.PATH}, size_bytes=size_bytes)
 
 
-def _copy(source: BinaryIO, copy: BinaryIO, stop: Stop) -> str:
+def _digest(path: Path, stop: Stop) -> str:
+    with path.open("rb") as source:
+        return _copy(source, None, stop)
+
+
+def _copy(source: BinaryIO, copy: BinaryIO | None, stop: Stop) -> str:
+    """Read to the end, write what was read to `copy`, and return its digest."""
     digest = hashlib.sha256()
     while chunk := source.read(_CHUNK_BYTES):
         stop.check()
         digest.update(chunk)
-        copy.write(chunk)
+        if copy is not None:
+            copy.write(chunk)
     return f"sha256:{digest.hexdigest()}"

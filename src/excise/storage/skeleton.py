@@ -18,10 +18,13 @@ import msgspec
 
 from excise.errors import SpecError
 from excise.storage.background import Stop, in_thread
-from excise.storage.store import PATH, Image, Record, make
+from excise.storage.store import PATH, Image, Record, find, identity, make, recall, remember
 from excise.storage.unpack import unpack
 
 WORKDIR = "/work"
+_ALTERNATIVES = Path("/etc/alternatives")
+_CERTIFICATES = (Path("/usr/share/ca-certificates"), Path("/usr/share/ca-certificates/mozilla"))
+_LIBRARIES = Path("/etc/ld.so.cache")
 _LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _PREFIX_PARTS = ("bin", "include", "lib", "lib64", "libexec", "share", "ssl")
 _EMPTY = {"dev": 0o755, "proc": 0o755, "sys": 0o755, "tmp": 0o1777, "var": 0o755, "var/tmp": 0o1777, "work": 0o777}
@@ -73,7 +76,11 @@ class Skeleton(msgspec.Struct):
 
 
 async def host() -> Image:
-    """The image of this machine as it is now; its skeleton is made once and kept."""
+    """The image of this machine as it is now; its skeleton is made once, and again when what it is made from changes."""
+    seen = _identity()
+    known = recall(seen)
+    if known is not None and (image := find(f"host-{known}")) is not None:
+        return image
     skeleton = await asyncio.to_thread(describe)
     tar = await asyncio.to_thread(skeleton.tar)
     digest = hashlib.sha256(tar).hexdigest()
@@ -90,7 +97,23 @@ async def host() -> Image:
             size_bytes=unpack(making / "root.tar", making / "root", stop),
         )
 
-    return await make(f"host-{digest}", lambda making: in_thread(lambda stop: work(making, stop)))
+    image = await make(f"host-{digest}", lambda making: in_thread(lambda stop: work(making, stop)))
+    remember(seen, digest)
+    return image
+
+
+def _identity() -> str:
+    """Changes with all that `describe` reads, this file too."""
+    read = (
+        *_CERTIFICATES,
+        _ALTERNATIVES,
+        _LIBRARIES,
+        *(Path("/", name) for name in _LINKS),
+        Path(sys.base_prefix),
+        Path(__file__),
+    )
+    variables = [f"{name}={os.environ.get(name)}" for name in ("HOME", "XDG_DATA_HOME")]
+    return "\n".join((sys.base_prefix, *variables, identity(*read)))
 
 
 def describe(base_prefix: str | None = None) -> Skeleton:
@@ -101,11 +124,10 @@ def describe(base_prefix: str | None = None) -> Skeleton:
     skeleton.bind(Path("/usr"), Path("/usr"))
     for name in _LINKS:
         _add_link(skeleton, Path("/", name))
-    _add_alternatives(skeleton, Path("/etc/alternatives"))
-    _add_certificates(skeleton, Path("/usr/share/ca-certificates"))
-    libraries = Path("/etc/ld.so.cache")
-    if libraries.is_file():
-        skeleton.files["etc/ld.so.cache"] = libraries.read_bytes()
+    _add_alternatives(skeleton, _ALTERNATIVES)
+    _add_certificates(skeleton)
+    if _LIBRARIES.is_file():
+        skeleton.files["etc/ld.so.cache"] = _LIBRARIES.read_bytes()
     _add_interpreter(skeleton, Path(base_prefix or sys.base_prefix))
     return skeleton
 
@@ -130,9 +152,9 @@ def _add_alternatives(skeleton: Skeleton, alternatives: Path) -> None:
             skeleton.links[f"etc/alternatives/{link.name}"] = target
 
 
-def _add_certificates(skeleton: Skeleton, authorities: Path) -> None:
+def _add_certificates(skeleton: Skeleton) -> None:
     """The public authorities, from /usr: not the host's own bundle, in which a private one may have been put."""
-    found = sorted(authorities.glob("**/*.crt"))
+    found = sorted(path for directory in _CERTIFICATES for path in directory.glob("*.crt"))
     if not found:
         return
     skeleton.directories |= {"etc/ssl": 0o755, "etc/ssl/certs": 0o755}

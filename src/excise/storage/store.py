@@ -139,19 +139,34 @@ def _refuse_mounted(path: Path) -> None:
                 raise SubstrateError(f"{point} is mounted: close the sandbox that uses it, or unmount it, and try again")
 
 
-def digest_of(tar: Path) -> str:
-    """`sha256:...` of a file, from memory if it is the one seen before: same inode, size and times."""
-    at = tar.stat()
-    identity = f"{tar.resolve()}\0{at.st_dev}\0{at.st_ino}\0{at.st_size}\0{at.st_mtime_ns}\0{at.st_ctime_ns}"
-    note = _subdirectory("tars") / hashlib.sha256(os.fsencode(identity)).hexdigest()
-    if note.exists():
-        return note.read_text()
-    with tar.open("rb") as file:
-        digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+def identity(*paths: Path) -> str:
+    """What changes when any of these files or directories is written to or replaced."""
+    stats = [(str(path), path.stat()) for path in paths if path.exists()]
+    return "\n".join(f"{path} {s.st_dev} {s.st_ino} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}" for path, s in stats)
+
+
+def recall(seen: str) -> str | None:
+    """The digest that `remember` was told for this identity."""
+    try:
+        return _note(seen).read_text() or None
+    except FileNotFoundError:
+        return None
+
+
+def remember(seen: str, digest: str) -> None:
+    """Keep the digest of what has this identity, so that it is read once and not at every create."""
+    note = _note(seen)
     beside = note.with_name(f".{note.name}.{os.getpid()}")
-    beside.write_text(digest)
-    beside.rename(note)
-    return digest
+    try:
+        beside.write_text(digest)
+        beside.rename(note)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise _sentence(error) from None
+
+
+def _note(seen: str) -> Path:
+    return _subdirectory("seen") / hashlib.sha256(os.fsencode(seen)).hexdigest()
 
 
 def _images() -> Path:

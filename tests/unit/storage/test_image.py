@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from excise.errors import SpecError, SubstrateError
+from excise.storage import store
 from excise.storage.image import build, kind, list_images, remove, resolve
 from excise.storage.store import Record, find, make, remove_tree
 
@@ -196,3 +197,11 @@ def test_a_tree_is_removed_whatever_its_modes(tmp_path: Path) -> None:
     (tmp_path / "tree/closed").chmod(0)
     remove_tree(tmp_path / "tree")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tar_that_changes_while_it_is_read_is_not_used(home: Path, tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "x.tar", (member("f"), b"1"))
+    store.remember(store.identity(tar), "sha256:" + "0" * 64)  # what the first reading found; the second finds other bytes
+    with pytest.raises(SpecError, match="changed while it was read"):
+        asyncio.run(resolve(str(tar)))
+    assert list((home / "images").iterdir()) == []

@@ -79,6 +79,17 @@ def test_it_is_made_once_and_the_same_from_the_same_machine() -> None:
     assert describe().tar() == describe().tar()
 
 
+@pytest.mark.usefixtures("home")
+def test_it_is_made_anew_when_the_machine_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skeleton, "_LIBRARIES", tmp_path / "ld.so.cache")
+    seen: list[Image] = []
+    for text in ("first", "second"):
+        (tmp_path / "ld.so.cache").write_text(text)
+        seen.append(host())
+        assert (seen[-1].root / "etc/ld.so.cache").read_text() == text
+    assert seen[0].digest != seen[1].digest
+
+
 def test_many_processes_at_once_make_one(home: Path) -> None:
     script = "import asyncio; from excise.storage.image import resolve; print(asyncio.run(resolve('host')).digest)"
     running = [subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(4)]

@@ -235,7 +235,7 @@ NAMES = st.lists(st.sampled_from(["a", "b", "..", ".", "", "dev", "tmp"]), min_s
 KINDS = st.sampled_from([tarfile.REGTYPE, LINK, HARD, DIR, FIFO, tarfile.CHRTYPE])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
 @given(
     st.lists(st.tuples(NAMES, KINDS, NAMES | st.just("OUTSIDE")), max_size=8),
     st.none() | st.integers(0, 5000),
