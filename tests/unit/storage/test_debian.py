@@ -106,7 +106,7 @@ def test_a_tar_that_was_not_finished_is_not_used(home: Path, stand_in: Callable[
 
 
 def test_cancelling_ends_the_build_and_all_it_started(home: Path, tmp_path: Path, stand_in: Callable[[str], Path]) -> None:
-    stand_in(f"""trap 'echo cleaned > {tmp_path}/cleaned; exit 1' TERM; sleep 1000 & echo "child $!" >&2; wait""")
+    stand_in(f"""trap 'echo cleaned > {tmp_path}/cleaned; exit 1' TERM; sh -c 'echo "child $$" >&2; exec sleep 1000' & wait""")
 
     async def main() -> str:
         said: asyncio.Queue[str] = asyncio.Queue()

@@ -171,7 +171,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, must_wor
     assert rest.splitlines()[1:] == ["[]"]
 
 
-def test_a_tree_with_a_mount_in_it_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tree_with_a_mount_in_it_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "tree/deep").mkdir(parents=True)
     script = (
         "import sys\nfrom pathlib import Path\nfrom excise.storage.store import remove_tree\n"
