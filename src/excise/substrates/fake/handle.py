@@ -1,6 +1,7 @@
 """One pretend sandbox, as the seam shows it."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from excise.handles import combine, failed_file, make_ready, observe, start_up
 from excise.spec import Spec
 from excise.substrate import Connection, Snapshot
 from excise.substrates.fake.connection import FakeConnection
+from excise.substrates.fake.files import Tree
 from excise.substrates.fake.life import Life
 from excise.substrates.fake.machine import Machine
 from excise.substrates.fake.process import FakeProcess
@@ -46,7 +48,7 @@ class FakeHandle:
         self._prepared = parent is not None
         self._is_ready = False
         self._getting_ready = asyncio.Lock()
-        self._closed = False
+        self._closed = self._closing = False
         self._wedged = False
         few = 1 if "concurrent-actions" in self._broken else FEW if "many-at-once" in self._broken else 1 << 30
         self._places = asyncio.Semaphore(few)
@@ -119,8 +121,8 @@ class FakeHandle:
             seen = await observe(process, process.keep)
         except asyncio.CancelledError:
             self._wedged = "cancel-leaves-it-usable" in self._broken
-            if "session-survives-cancel" not in self._broken and "cancel-kills" not in self._broken:
-                await process.kill()
+            if ("session-survives-cancel" if process.in_session else "cancel-kills") not in self._broken:
+                process.end()
             raise
         return self._judged(seen, process)
 
@@ -141,7 +143,8 @@ class FakeHandle:
         try:
             seen = life.files().do(action)
         except OSError as error:
-            seen = Observation(exit_code=1) if "file-errors" in self._broken else failed_file(error.errno or 0)
+            told = "file-errors" not in self._broken or error.errno == errno.ENOENT
+            seen = failed_file(error.errno or errno.EIO) if told else failed_file(errno.EIO)
         if life.machine.gone is not None:
             raise SandboxLost(life.machine.gone)
         return msgspec.structs.replace(seen, guest_ns=life.machine.now_ns() - begun_ns)
@@ -211,16 +214,19 @@ class FakeHandle:
             tree = old.machine.tree
         self._parent = snapshot.id
         if self._broken & {"reset-kills-processes", "reset-forgets-sessions"}:
-            old.machine.tree = tree
-            return
+            old.go_on(tree)
+        else:
+            await self._begin_again(old, tree)
+        if "reset-runs-boot" not in self._broken:
+            await start_up(self, self._scripted())
+
+    async def _begin_again(self, old: Life, tree: Tree) -> None:
         if "no-answer-across-reset" in self._broken:
             old.machine.kill_all()
         else:
             old.end("the sandbox was reset while the action ran")
         await old.machine.unwound()
         self._life = self._substrate.life(tree, self.spec)
-        if "reset-runs-boot" not in self._broken:
-            await start_up(self, self._scripted())
 
     async def pause(self) -> None:
         life = await self._dispatch()
@@ -238,9 +244,9 @@ class FakeHandle:
             self.lease_ends_s = asyncio.get_running_loop().time() + lease_s
 
     async def close(self) -> None:
-        if self._closed and "close-twice" in self._broken:
-            raise SandboxLost("the sandbox is closed already")
-        self._closed = True
+        if self._closing and "close-twice" in self._broken:
+            raise SandboxLost("the sandbox is being closed already")
+        self._closed = self._closing = True
         if "lost-is-not-a-result" in self._broken:
             self._life.machine.kill_all()
             await asyncio.sleep(1)  # time enough for the answer to get out
@@ -248,3 +254,4 @@ class FakeHandle:
         self._substrate.forget(self)
         await self._life.machine.unwound()
         await self._substrate.chance.take(self._substrate.close_s)
+        self._closing = False

@@ -50,6 +50,16 @@ class Life:
             session.abandon(reason)
         self.machine.kill_all()
 
+    def go_on(self, tree: Tree) -> None:
+        """What a broken reset does: other files under what ought to have ended."""
+        keeps_sessions = "reset-forgets-sessions" in self.broken
+        for proc in list(self.machine.processes.values()):
+            if proc.job.is_action == keeps_sessions:
+                proc.stop()
+        if not keeps_sessions:
+            self.sessions.clear()
+        self.machine.tree = tree
+
     # ---- who and where
 
     def who(self, asked: str | None) -> Who:
@@ -72,7 +82,7 @@ class Life:
 
     def _cwd(self, action: Command) -> str:
         if action.cwd is None or "cwd" in self.broken:
-            return "/" if "workdir-is-cwd" in self.broken else self.workdir
+            return "/" if "workdir-is-cwd" in self.broken and isinstance(action, Exec) else self.workdir
         path = posixpath.normpath(posixpath.join(self.workdir, action.cwd))
         return path if "cwd-missing" not in self.broken or self.machine.tree.exists(path) else self.workdir
 

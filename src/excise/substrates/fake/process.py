@@ -5,7 +5,7 @@ import signal
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from excise.action import Command, End, Event, Exit, Keep, Observation, Output
+from excise.action import Command, End, Event, Exit, Keep, Observation, Output, Shell
 from excise.errors import SandboxLost
 from excise.handles import observe
 from excise.substrates.fake.machine import Machine
@@ -15,6 +15,8 @@ from excise.substrates.fake.proc import Job, Proc, Status
 HALF_BYTES = 32 << 20
 """More than this `fake:broken=large-output` does not carry."""
 
+HIGHEST_CODE = 127
+"""The last exit code that `fake:broken=exit-code` knows."""
 SLOW_S = 0.001
 """How far behind `fake:broken=reads-all-that-was-written` reads."""
 
@@ -98,6 +100,10 @@ class FakeProcess:
         return max(self._wires.stdout.held_bytes, self._wires.stderr.held_bytes) >= 1 << 16
 
     @property
+    def in_session(self) -> bool:
+        return isinstance(self._action, Shell) and self._action.session is not None
+
+    @property
     def unread_bytes(self) -> int:
         """Of what was given as stdin."""
         return self._wires.keys.held_bytes
@@ -112,7 +118,7 @@ class FakeProcess:
             if "reads-all-that-was-written" in self._broken:
                 await asyncio.sleep(SLOW_S)
             over = self._over()
-            if over and "reads-all-that-was-written" in self._broken:
+            if over and "reads-all-that-was-written" in self._broken and self._machine.of_job(self._job):
                 break
             if "stream-events" in self._broken and not over:
                 await self._wires.changed.wait()
@@ -187,8 +193,8 @@ class FakeProcess:
             return hit, status
         if status.signal is not None and "signal-is-told" not in self._broken:
             return End.SIGNALED, status
-        if "exit-code" in self._broken:
-            return End.EXITED, Status(min(status.shell, 1))
+        if "exit-code" in self._broken and status.shell > HIGHEST_CODE:
+            return End.EXITED, Status(1)
         return End.EXITED, Status(status.shell)
 
     async def wait(self) -> Observation:
@@ -228,8 +234,14 @@ class FakeProcess:
         self._main.signal(signal.SIGKILL if "process-signal" in self._broken else number)
 
     async def kill(self) -> None:
-        if "process-kill" not in self._broken:
-            self._machine.kill_job(self._job)
+        if "process-kill" in self._broken:
+            self._main.stop()
+        else:
+            self.end()
+
+    def end(self) -> None:
+        """Every process of the action is dead when this returns."""
+        self._machine.kill_job(self._job)
         self._main.stop()
 
     def _time_out(self) -> None:
@@ -244,13 +256,9 @@ class FakeProcess:
     def _dies_of_timeout(self, proc: Proc) -> bool:
         """Whoever this action started, and nobody else; which of them a broken machine misses is its own affair."""
         if proc.job is not self._job:
-            spared = (
-                {"timeout-spares-earlier", "session-timeout-spares-earlier"} if proc.job.over else {"timeout-spares-others"}
-            )
-            return proc.job.is_action and bool(spared & self._broken)
-        missed = (
-            "timeout-kills-child" in self._broken
-            or ("timeout-kills-detached" in self._broken and proc.session != self._main.pid)
-            or ("timeout-kills-unmarked" in self._broken and "HOME" not in proc.env)
-        )
-        return not missed
+            where = "session-timeout" if self.in_session else "timeout"
+            spared = f"{where}-spares-earlier" if proc.job.over else "timeout-spares-others"
+            return proc.job.is_action and spared in self._broken
+        detached, marked = proc.session != self._main.pid, "HOME" in proc.env
+        missed = "timeout-kills-unmarked" if not marked else "timeout-kills-detached" if detached else "timeout-kills-child"
+        return missed not in self._broken
