@@ -80,7 +80,7 @@ def test_what_started_before_the_action_is_not_looked_at(run: Run, tmp_path: Pat
 
 
 def test_marks_root_cannot_read_are_looked_for_as_the_user(run: Run, tmp_path: Path) -> None:
-    """Root may lack the right to look, and then sees no mark at the wrapper's pid; what the user finds is ended all the same."""
+    """Root may lack the right to look and then see no mark at the wrapper's pid; what the user finds is ended all the same."""
 
     async def scenario() -> None:
         nonce = secrets.token_hex(16)
