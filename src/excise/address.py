@@ -36,8 +36,10 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 def parse(text: str) -> Address:
     """The address `text` spells, or a SpecError that shows what one looks like."""
     if text.startswith(("http://", "https://", "unix://")):
+        if text.endswith("://"):
+            raise _malformed(text, "no host follows")
         return Address(name="remote", url=text)
-    head, _, query = text.partition("?")
+    head, mark, query = text.partition("?")
     wrappers: list[str] = []
     while ":" in head and head.partition(":")[0] in _WRAPPERS:
         wrapper, _, head = head.partition(":")
@@ -50,13 +52,10 @@ def parse(text: str) -> Address:
         raise _malformed(text, f"{name!r} is not a name")
     if plus and path != "guest":
         raise _malformed(text, f"'+{path}' is not a path; there is +guest")
-    pairs = short.split(",") if colon else []
-    return Address(
-        name=name,
-        guest=bool(plus),
-        options=_options(text, "&".join(pairs) if colon else query),
-        wrappers=tuple(wrappers),
-    )
+    options = short.replace(",", "&") if colon else query
+    if (colon or mark) and not options:
+        raise _malformed(text, "no option follows")
+    return Address(name=name, guest=bool(plus), options=_options(text, options), wrappers=tuple(wrappers))
 
 
 def _options(text: str, query: str) -> dict[str, str]:
@@ -65,12 +64,14 @@ def _options(text: str, query: str) -> dict[str, str]:
     try:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
     except ValueError:
-        raise _malformed(text, f"{query!r} is not key=value") from None
+        pairs = []
     options = dict(pairs)
+    if not options or "" in options:
+        raise _malformed(text, f"{query!r} is not key=value")
     if len(options) != len(pairs):
         raise _malformed(text, "a key is given twice")
     return options
 
 
 def _malformed(text: str, reason: str) -> SpecError:
-    return SpecError(f"{text!r} is not an address: {reason}. One looks like docker, pool:docker+guest or local?key=value")
+    return SpecError(f"{text!r} is not an address: {reason}; one looks like docker, pool:docker+guest or local?key=value")

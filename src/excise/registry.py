@@ -51,24 +51,32 @@ def _factory(name: str) -> Callable[..., Substrate]:
         module, _, attribute = _OURS[name].partition(":")
         return getattr(import_module(module), attribute)
     for entry in entry_points(group=_GROUP, name=name):
-        return entry.load()
+        try:
+            return entry.load()
+        except (ImportError, AttributeError) as error:
+            package = entry.dist.name if entry.dist is not None else "its package"
+            raise SpecError(
+                f"the substrate {name!r} cannot be loaded from {entry.value}: {error}; install {package} again, or remove it"
+            ) from error
     raise SpecError(f"no substrate is called {name!r}; there are: {', '.join(names())}")
 
 
 def _converted(factory: Callable[..., Substrate], address: Address) -> Mapping[str, Any]:
-    """The address's options, as the types the factory's parameters are annotated with."""
+    """The address's options, as the types the factory's parameters are annotated with; text where they are not."""
     parameters = inspect.signature(factory).parameters
+    named = {name: p for name, p in parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
     values: dict[str, Any] = {}
     for key, text in address.options.items():
-        if key not in parameters:
-            known = ", ".join(sorted(parameters)) or "none"
+        if key not in named and not takes_any:
+            known = ", ".join(sorted(named)) or "none"
             raise SpecError(f"{address.name} has no option {key!r}; its options: {known}")
         try:
-            values[key] = msgspec.convert(text, hints[key], strict=False)
+            values[key] = msgspec.convert(text, hints.get(key, str), strict=False)
         except msgspec.ValidationError as error:
             raise SpecError(f"{address.name}?{key}={text}: {error}") from None
-    for name, parameter in parameters.items():
+    for name, parameter in named.items():
         if parameter.default is parameter.empty and name not in values:
             raise SpecError(f"{address.name} needs the option {name}: {address.name}?{name}=...")
     return values

@@ -118,7 +118,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
 
 def _clone_step(repo: str) -> Step:
     url, at, commit = repo.rpartition("@")
-    if not (url and at and commit) or "/" in commit or commit.startswith("-") or url.startswith("-"):
+    # A ":" is the rest of git@host:path, whose "@" is no commit's; a "-" in front would be taken for an option.
+    if not (url and at and commit) or set("/:") & set(commit) or commit.startswith("-") or url.startswith("-"):
         raise SpecError(f"repo={repo!r} is not url@commit; name the commit, so that the start state is one state")
     script = 'git init -q . && git fetch -q --depth 1 "$url" "$commit" && git checkout -q FETCH_HEAD'
     return Step("repo", (Shell(script, env={"url": url, "commit": commit}),), Stage.REPO)
