@@ -19,6 +19,18 @@ from excise.substrates.fake.latency import Chance
 from excise.substrates.fake.life import Life
 from excise.substrates.fake.proc import Program
 
+OPTIONS: Final = (
+    "create_s",
+    "ready_s",
+    "action_s",
+    "guest_s",
+    "close_s",
+    "jitter",
+    "seed",
+    "fail_create",
+    "lose",
+    "broken",
+)
 EPOCH_NS: Final = 946_684_800_000_000_000
 """What a file's time says when the loop's clock stands at zero: the year 2000."""
 CAPABILITIES: Final = Capabilities(
@@ -65,18 +77,8 @@ class FakeSubstrate:
     ) -> None:
         if broken and broken not in BROKEN:
             raise SpecError(f"no promise is called {broken!r}; `excise check --list` shows them all")
-        options: dict[str, float | int | str] = {
-            "create_s": create_s,
-            "ready_s": ready_s,
-            "action_s": action_s,
-            "guest_s": guest_s,
-            "close_s": close_s,
-            "jitter": jitter,
-            "seed": seed,
-            "fail_create": fail_create,
-            "lose": lose,
-            "broken": broken,
-        }
+        given = (create_s, ready_s, action_s, guest_s, close_s, jitter, seed, fail_create, lose, broken)
+        options: dict[str, float | int | str] = dict(zip(OPTIONS, given, strict=True))
         _check(options)
         self._address = str(Address(name="fake", options={name: f"{value}" for name, value in options.items() if value}))
         self.create_s, self.ready_s, self.action_s, self.guest_s, self.close_s = create_s, ready_s, action_s, guest_s, close_s
