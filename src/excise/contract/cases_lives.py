@@ -35,7 +35,7 @@ async def left_running_lives_on(bench: Bench) -> None:
     seen = await box.run(scripts.LEAVE_BEAT)
     equal((seen.end, seen.stdout), (End.EXITED, b"left\n"), "the answer")
     expect(seen.still_running, "that a process was left running is not reported")
-    await beating(box)
+    await beating(box, "the process that was left running")
 
 
 @case(
@@ -89,10 +89,10 @@ async def timeout_kills_unmarked(bench: Bench) -> None:
 async def timeout_spares_earlier(bench: Bench) -> None:
     box = await bench.sandbox()
     succeeded(await box.run(scripts.LEAVE_BEAT), "leaving a process running")
-    await beating(box)
+    await beating(box, "the process that was left running")
     seen = await box.run(scripts.SLEEP_LONG, timeout_s=1.0)
     expect(seen.end is End.TIMED_OUT, f"`sleep 1000` with a timeout is told as {told(seen)}")
-    await beating(box)
+    await beating(box, "a process of an earlier action")
 
 
 @case(

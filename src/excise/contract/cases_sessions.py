@@ -63,10 +63,10 @@ async def session_timeout_keeps_shell(bench: Bench) -> None:
 async def session_timeout_spares_earlier(bench: Bench) -> None:
     box = await bench.sandbox()
     succeeded(await box.run(scripts.LEAVE_BEAT, session="main"), "leaving a process running")
-    await beating(box)
+    await beating(box, "the process that was left running")
     seen = await box.run(scripts.SLEEP_LONG, session="main", timeout_s=1.0)
     expect(seen.end is End.TIMED_OUT, f"`sleep 1000` with a timeout is told as {told(seen)}")
-    await beating(box)
+    await beating(box, "a process of an earlier command of the session")
 
 
 @case(

@@ -52,7 +52,7 @@ async def failed_step_is_create_error(bench: Bench) -> None:
 async def boot_runs_and_ready_passes(bench: Bench) -> None:
     box = await bench.sandbox(boot=(Shell(scripts.BOOT),), ready=(Shell(scripts.IS_UP),))
     expect(await exists(box, "up"), "the sandbox was handed out before its ready probe passed")
-    await beating(box)
+    await beating(box, "what boot started")
 
 
 async def _snapshot(bench: Bench, box: Sandbox) -> Snapshot:
@@ -100,7 +100,7 @@ async def reset_kills_processes(bench: Bench) -> None:
     box = await bench.sandbox()
     snapshot = await _snapshot(bench, box)
     succeeded(await box.run(scripts.LEAVE_BEAT), "leaving a process running")
-    await beating(box)
+    await beating(box, "the process that was left running")
     await box.reset(snapshot)
     await nap(box)
     expect(not await exists(box, "beat"), "a process from before the reset went on writing")
@@ -129,7 +129,7 @@ async def reset_runs_boot(bench: Bench) -> None:
     snapshot = await _snapshot(bench, box)
     await box.reset(snapshot)
     equal(await box.read("probes"), b"probe\nprobe\n", "what ready probes wrote, once at create and once at reset")
-    await beating(box)
+    await beating(box, "what boot started")
 
 
 @case(

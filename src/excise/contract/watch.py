@@ -15,6 +15,8 @@ from excise.sandbox import Sandbox
 from excise.substrate import Process
 
 TIMEOUTS_S = (1.0, 4.0, 16.0)
+PATIENCE_NAPS = 50
+"""For a process that beats fifty times a second: five hundred beats."""
 
 
 def sh(script: str, *arguments: str, **common: Any) -> Exec:
@@ -43,11 +45,14 @@ async def exists(box: Sandbox, path: str) -> bool:
     return True
 
 
-async def beating(box: Sandbox, path: str = "beat") -> None:
-    """Return once the file grew: who writes it is alive. The case's deadline ends the wait for one that is dead."""
+async def beating(box: Sandbox, who: str, path: str = "beat") -> None:
+    """Return once the file grew: who writes it is alive."""
     before = await size_bytes(box, path)
-    while await size_bytes(box, path) <= before:
+    for _ in range(PATIENCE_NAPS):
         await nap(box)
+        if await size_bytes(box, path) > before:
+            return
+    broken(f"{who} is not alive")
 
 
 async def silent(box: Sandbox, who: str, path: str = "beat") -> None:
