@@ -67,8 +67,14 @@ def _background_of(pid: int) -> _Background:
     return _Background()
 
 
+_starting = threading.Lock()
+
+
 def _wait(coroutine: Coroutine[Any, Any, T]) -> T:
-    return _background_of(os.getpid()).call(coroutine)
+    # `cache` lets two threads that come first at once make two loops, and a substrate's connections belong to one.
+    with _starting:
+        background = _background_of(os.getpid())
+    return background.call(coroutine)
 
 
 @contextmanager
