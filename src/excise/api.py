@@ -1,6 +1,7 @@
 """The one place where the two halves meet: deliver sandboxes, and measure substrates."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -20,6 +21,9 @@ if TYPE_CHECKING:  # The meter is loaded when something is measured, not when so
 
 NOT_BY_DEFAULT = ("fake", "command")
 """Names that are measured only when asked for: one is no substrate of this machine, the other needs a file."""
+
+CLOSE_S = 30.0
+"""How long a substrate may take to close after a run."""
 
 
 @asynccontextmanager
@@ -136,7 +140,7 @@ async def _field(addresses: Sequence[str], reference: str | None, request: "Requ
                     raise
                 seen[address] = Skipped(address, one_line(error))
             else:
-                closing.push_async_callback(substrate.close)
+                closing.push_async_callback(_close, substrate)
                 seen[address] = await admit(substrate, spec)
         return seen[address]
 
@@ -148,6 +152,17 @@ async def _field(addresses: Sequence[str], reference: str | None, request: "Requ
             floor = address
             break
     return Field(seen=seen, reference=floor)
+
+
+async def _close(substrate: Substrate) -> None:
+    """Results are on the disk by now: a substrate that cannot end must not keep them from their reader."""
+    try:
+        async with asyncio.timeout(CLOSE_S):
+            await substrate.close()
+    except TimeoutError:
+        logging.getLogger(__name__).warning(
+            "%s did not close in %g s and was left; `excise gc` removes what it holds", substrate.address, CLOSE_S
+        )
 
 
 def _ignore(_: "Progress") -> None: ...

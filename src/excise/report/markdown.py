@@ -15,7 +15,7 @@ def markdown(run: Run) -> str:
 
 
 def _line(cells: list[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cells) + " |"
 
 
 def _beside(entry: Entry) -> str:
