@@ -352,7 +352,7 @@ def _small_root(place: Path) -> Path:
     return tar
 
 
-# ---- over TLS
+# ---- over other connections
 
 
 @pytest.fixture
@@ -370,43 +370,63 @@ def certificates(tmp_path: Path, must_work: Callable[[str, str], None]) -> Path:
     return tmp_path
 
 
-@asynccontextmanager
-async def relay(certificates: Path) -> AsyncGenerator[str]:
-    """The daemon behind TLS, with both sides' certificates checked."""
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates / "ca.pem")
-    tls.verify_mode = ssl.CERT_REQUIRED
-    tls.load_cert_chain(certificates / "cert.pem", certificates / "key.pem")
-    going: set[asyncio.Task[None]] = set()
+class Relay:
+    """The daemon behind another address."""
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self) -> None:
+        self._going: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    async def listen(self, path: Path) -> str:
+        self._server = await asyncio.start_unix_server(self._serve, path)
+        return f"unix://{path}"
+
+    async def listen_with_tls(self, certificates: Path) -> str:
+        """Both sides' certificates are checked."""
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates / "ca.pem")
+        tls.verify_mode = ssl.CERT_REQUIRED
+        tls.load_cert_chain(certificates / "cert.pem", certificates / "key.pem")
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=tls)
+        return f"tcp://localhost:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        going.add(task)
-        socket = resolve(None).socket
-        assert socket is not None
-        inner_reader, inner_writer = await asyncio.open_unix_connection(socket)
+        self._going.add(task)
+        inner_reader, inner_writer = await asyncio.open_unix_connection(resolve(None).socket)
         with suppress(OSError, asyncio.CancelledError):
             await asyncio.gather(_copy(reader, inner_writer), _copy(inner_reader, writer))
         inner_writer.transport.abort()
         writer.transport.abort()
-        going.discard(task)
+        self._going.discard(task)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
-    try:
-        yield f"tcp://localhost:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        going = set(self._going)
         for task in going:
             task.cancel()
         if going:
             await asyncio.wait(going)
 
 
+@asynccontextmanager
+async def relay() -> AsyncGenerator[Relay]:
+    one = Relay()
+    try:
+        yield one
+    finally:
+        await one.stop()
+
+
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while data := await reader.read(65536):
         writer.write(data)
         await writer.drain()
-    writer.transport.close()
+    if writer.can_write_eof():
+        writer.write_eof()
+    else:
+        writer.transport.close()
 
 
 @pytest.mark.usefixtures("docker")
@@ -416,7 +436,7 @@ def test_over_tls_stdin_has_an_end_too(certificates: Path, monkeypatch: pytest.M
     data = os.urandom(3 * MEBIBYTE)
 
     async def scenario() -> None:
-        async with relay(certificates) as url, sandbox(host=url) as (_, handle):
+        async with relay() as far, sandbox(host=await far.listen_with_tls(certificates)) as (_, handle):
             assert (await handle.run(Write("file", data))).ok
             assert (await handle.run(Read("file"))).stdout == data
             seen: Observation = await handle.run(Shell("wc -c; exit 3", stdin=data))
@@ -426,6 +446,22 @@ def test_over_tls_stdin_has_an_end_too(certificates: Path, monkeypatch: pytest.M
             with pytest.raises(Unsupported, match="over TLS"):
                 await process.close_stdin()
             await process.kill()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("docker")
+def test_a_daemon_that_goes_away_is_a_loss_and_never_a_result(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with relay() as near, sandbox(host=await near.listen(tmp_path / "docker.sock")) as (_, handle):
+            running = asyncio.ensure_future(handle.run(Shell("echo up >up; sleep 1000")))
+            await handle.run(Shell("while test ! -e up; do sleep 0.02; done"))
+            await near.stop()
+            for action in (running, handle.run(Exec(("true",))), handle.renew(60)):
+                with pytest.raises(SandboxLost):
+                    await action
+            (tmp_path / "docker.sock").unlink()
+            await near.listen(tmp_path / "docker.sock")  # so that it can be closed
 
     asyncio.run(scenario())
 

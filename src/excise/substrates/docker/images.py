@@ -1,5 +1,6 @@
 """Images for the daemon: its own by name, and ours, imported into it once each."""
 
+import asyncio
 from typing import Any
 
 from excise.errors import SpecError
@@ -17,6 +18,7 @@ class Images:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._prepared: dict[str, Prepared] = {}
+        self._importing = asyncio.Lock()
 
     async def prepare(self, name: str) -> Prepared:
         """The image called `name`, in the daemon. One that only a registry has is never pulled: that takes a `docker pull`."""
@@ -33,8 +35,9 @@ class Images:
         image = await resolve(name)
         assert image.tar is not None
         reference = f"excise/{of}:{image.digest.removeprefix('sha256:')[:12]}"
-        if not await self._held(reference):
-            await self._import(image, reference)
+        async with self._importing:  # sixty-four creates at once send it once
+            if not await self._held(reference):
+                await self._import(image, reference)
         self._prepared[name] = Prepared(
             reference=reference,
             env=image.env,

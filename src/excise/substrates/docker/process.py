@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _CALLERS_FAULT = ("unable to find user", "unable to find group", "executable file not found", "no such file or directory")
 
 _KILLED = 137
+_BEGIN_S = 30.0
 
 
 class DockerProcess:
@@ -91,11 +92,11 @@ class DockerProcess:
             return  # it ended without having read it all
 
     async def _abandon(self, starting: "asyncio.Future[None]") -> None:
-        """What is being started can only be killed once it is there."""
+        """What is being started can only be killed once it is there; a daemon that never starts it leaves nothing to kill."""
         try:
-            await starting
+            await asyncio.wait_for(starting, _BEGIN_S)
             await self.kill()
-        except SandboxLost:
+        except (SandboxLost, TimeoutError):
             pass  # then nothing of it is left either
         finally:
             self.release()
