@@ -14,10 +14,11 @@ from excise.substrate import Substrate
 Policy = Callable[[str], Awaitable[str | None]]
 
 task = Spec(image="host", steps=(Step("task", (Shell("echo helo world > greeting.txt"),)),))
+grade = 'test "$(cat greeting.txt)" = "hello world"'
 
 
 def scripted() -> Policy:
-    commands = iter(("cat greeting.txt", "sed -i s/helo/hello/ greeting.txt", "cat greeting.txt"))
+    commands = iter(("cat greeting.txt", "echo hello world > greeting.txt", "cat greeting.txt"))
 
     async def policy(_: str) -> str | None:
         return next(commands, None)
@@ -32,7 +33,7 @@ async def rollout(policy: Policy, substrate: Substrate) -> float | None:
             text = ""
             while (command := await policy(text)) is not None:
                 text = (await box.run(command, timeout_s=60)).text
-            return float((await box.run(["grep", "-q", "hello", "greeting.txt"], timeout_s=600)).ok)
+            return float((await box.run(["sh", "-c", grade], timeout_s=600)).ok)
     except excise.SandboxLost:
         return None  # the machinery failed: sample again, never score 0
 

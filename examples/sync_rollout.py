@@ -8,7 +8,8 @@ from excise import Shell, Spec, Step
 from excise.sync import Sandbox
 
 task = Spec(image="host", steps=(Step("task", (Shell("echo helo world > greeting.txt"),)),))
-commands = ("cat greeting.txt", "sed -i s/helo/hello/ greeting.txt", "cat greeting.txt")
+grade = 'test "$(cat greeting.txt)" = "hello world"'
+commands = ("cat greeting.txt", "echo hello world > greeting.txt", "cat greeting.txt")
 
 
 def rollout(address: str) -> float | None:
@@ -16,7 +17,7 @@ def rollout(address: str) -> float | None:
         with Sandbox(address, task, ttl_s=3600) as box:
             for command in commands:
                 box.run(command, timeout_s=60)
-            return float(box.run(["grep", "-q", "hello", "greeting.txt"], timeout_s=600).ok)
+            return float(box.run(["sh", "-c", grade], timeout_s=600).ok)
     except excise.SandboxLost:
         return None  # the machinery failed: sample again, never score 0
 
