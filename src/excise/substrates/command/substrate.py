@@ -131,6 +131,7 @@ class CommandSubstrate:
             address=self.address,
             keeper=keeper,
             spec=Spec(),
+            capabilities=self._recipe.capabilities,
             image_env={},
             user=None,
             on_close=lambda _: None,
