@@ -1,3 +1,6 @@
+# A None where a number or a record is expected fails the test: that is what the test is for.
+# pyright: reportArgumentType=false, reportOperatorIssue=false, reportOptionalMemberAccess=false, reportOptionalOperand=false
+
 """Whole runs on `fake` and the virtual clock, where every latency is known and every term can be worked out on paper."""
 
 import msgspec
