@@ -59,7 +59,7 @@ def added_us(found: dict[str, list[float]], over: str) -> float:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="What recording costs an action.")
     parser.add_argument("--out", type=Path, help="where the raw rounds go, as JSON")
     out: Path | None = parser.parse_args().out
     found = asyncio.run(rounds())
