@@ -69,19 +69,20 @@ async def make_ready(handle: Handle, spec: Spec, first: Action | None = None) ->
     """A first command's result, then the spec's steps, boot commands and ready probes: the start state."""
     answer = await handle.run(first if first is not None else Exec(("true",), timeout_s=60))
     if not answer.ok:
-        raise CreateError(f"the sandbox's first command failed: {answer.text.strip()}")
+        raise CreateError(f"the sandbox's first command failed: {without_secrets(answer.text, spec).strip()}")
     for step in spec.all_steps():
         seen = await handle.run(Batch(step.actions))
         if not seen.ok:
-            printed = without_secrets(seen.parts[-1].text.strip(), spec)
+            printed = without_secrets(seen.parts[-1].text, spec).strip()
             raise CreateError(f"step {step.name!r} failed: {printed or seen.end.value}")
     await start_up(handle, spec)
 
 
 def without_secrets(text: str, spec: Spec) -> str:
     """`text`, as it may appear in an error: what a program printed may hold a secret it was given."""
-    for secret in spec.secrets.values():
-        text = text.replace(secret.reveal(), "***") if secret.reveal() else text
+    # The longest first: one that begins with another would else lose its beginning only.
+    for value in sorted((secret.reveal() for secret in spec.secrets.values()), key=len, reverse=True):
+        text = text.replace(value, "***") if value else text
     return text
 
 

@@ -7,10 +7,10 @@ import asyncio
 import errno
 import os
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -37,6 +37,7 @@ from excise.spec import Spec
 from excise.substrate import Connection, Handle, Process, Snapshot, Substrate
 from excise.trace import Span, span
 
+T = TypeVar("T")
 ANSWER_GRACE_S = 30.0
 """How long after an action's own timeout the machinery may still take to say so before it counts as dead."""
 
@@ -81,39 +82,41 @@ class Sandbox:
     async def open(self) -> None:
         """Create the sandbox and wait until a first command has answered."""
         if self._handle is not None:
+            self._live()
             return
+        self._pid = os.getpid()
         self._substrate = substrate = make(self._given) if isinstance(self._given, str) else self._given
-        self._name = request_id = uuid.uuid4().hex
-        labels = {**(self._start.labels if isinstance(self._start, Spec) else {}), **self._labels}
+        self._name = uuid.uuid4().hex
+        spec = self._start if isinstance(self._start, Spec) else self._start.spec
+        labels = {**spec.labels, **self._labels}
+        late = f"in {self._wait_s:g} s; raise wait_s if it is only slow"
+        ends_s = asyncio.get_running_loop().time() + self._wait_s
         try:
-            async with asyncio.timeout(self._wait_s):
-                with span("create", self._name):
-                    self._handle = await self._substrate.create(
-                        self._start, deadline_s=self._wait_s, lease_s=self._ttl_s, labels=labels, request_id=request_id
-                    )
-                with span("ready", self._name):
-                    await self._handle.ready()
-        except TimeoutError:
-            made = self._handle is not None
-            await self.close()
-            if made:
-                raise ReadyTimeout(f"{substrate.address} made a sandbox that did not answer in {self._wait_s:g} s") from None
-            raise CreateError(
-                f"{substrate.address} made no sandbox in {self._wait_s:g} s; raise wait_s if it is only slow"
-            ) from None
+            with span("create", self._name):
+                making = substrate.create(
+                    self._start, deadline_s=self._wait_s, lease_s=self._ttl_s, labels=labels, request_id=self._name
+                )
+                self._handle = await _by(ends_s, making, CreateError(f"{substrate.address} made no sandbox {late}"))
+            with span("ready", self._name):
+                unready = ReadyTimeout(f"{substrate.address} made a sandbox that did not answer {late}")
+                await _by(ends_s, self._handle.ready(), unready)
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
         """Throw the sandbox away; nothing of it is left. Twice is fine."""
+        if self._handle is not None:
+            self._live()
         handle, self._handle = self._handle, None
         substrate, self._substrate = self._substrate, None
-        if handle is not None:
-            with span("cleanup", self._name):
-                await finish(handle.close())
-        if substrate is not None and isinstance(self._given, str):
-            await finish(substrate.close())
+        try:
+            if handle is not None:
+                with span("cleanup", self._name):
+                    await finish(handle.close())
+        finally:
+            if substrate is not None and isinstance(self._given, str):
+                await finish(substrate.close())
 
     @property
     def id(self) -> str:
@@ -121,7 +124,7 @@ class Sandbox:
 
     async def renew(self, ttl_s: float) -> None:
         """Move the lease's end to `ttl_s` from now."""
-        await self._live().renew(ttl_s)
+        await self._answer("renew", self._live().renew(ttl_s))
 
     def _live(self) -> Handle:
         if os.getpid() != self._pid:
@@ -129,6 +132,12 @@ class Sandbox:
         if self._handle is None:
             raise RuntimeError("this Sandbox is not open: use it inside `async with`")
         return self._handle
+
+    async def _answer(self, verb: str, work: Awaitable[T], limit_s: float | None = None) -> T:
+        """Every verb has a deadline: machinery that lets it pass counts as dead."""
+        limit_s = self._wait_s if limit_s is None else limit_s
+        ends_s = asyncio.get_running_loop().time() + limit_s
+        return await _by(ends_s, work, SandboxLost(f"{verb} was not answered in {limit_s:g} s"))
 
     # ---- actions
 
@@ -147,12 +156,10 @@ class Sandbox:
         handle = self._live()
         act = self._as_action(action, session, timeout_s, common)
         limit_s = _longest_s(act, self._timeout_s)
+        ends_s = asyncio.get_running_loop().time() + limit_s + ANSWER_GRACE_S
+        late = SandboxLost(f"no answer {ANSWER_GRACE_S:g} s after the action's own timeout of {limit_s:g} s")
         with span("action", self._name, _kind(act)) as recorded:
-            try:
-                async with asyncio.timeout(limit_s + ANSWER_GRACE_S):
-                    seen = await handle.run(act)
-            except TimeoutError:
-                raise SandboxLost(f"no answer {ANSWER_GRACE_S:g} s after the action's own timeout of {limit_s:g} s") from None
+            seen = await _by(ends_s, handle.run(act), late)
             _note(recorded, seen)
         if seen.errno is not None and not isinstance(act, Batch):
             raise _as_exception(act, seen.errno)
@@ -170,7 +177,7 @@ class Sandbox:
         act = self._as_action(action, session, timeout_s, common)
         if not isinstance(act, Exec | Shell):
             raise SpecError(f"start takes a command, not {type(act).__name__}")
-        return await self._live().start(act)
+        return await self._answer("start", self._live().start(act), self._timeout_s + ANSWER_GRACE_S)
 
     def _as_action(
         self, action: str | Sequence[str] | Action, session: str | None, timeout_s: float | None, common: dict[str, Any]
@@ -178,7 +185,8 @@ class Sandbox:
         if not isinstance(action, str | list | tuple):
             if session is not None or timeout_s is not None or common:
                 raise SpecError("an action record carries its own session and options: give them there, not beside it")
-            assert not isinstance(action, Sequence)
+            if not isinstance(action, Action):
+                raise SpecError(f"a command is shell text, an argv list or an action record, not {type(action).__name__}")
             if isinstance(action, Exec | Shell) and action.timeout_s is None:
                 return _with_timeout(action, self._timeout_s)
             return action
@@ -189,6 +197,9 @@ class Sandbox:
                 return Shell(action, session=session, timeout_s=timeout_s, **common)
             if session is not None:
                 raise SpecError("a session takes shell text, not an argv list")
+            # Not every caller has a type checker, and a Path in an argv is easily written.
+            if not all(isinstance(word, str) for word in action):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise SpecError("an argv list holds texts alone: give str() of a path or a number")
             return Exec(tuple(action), timeout_s=timeout_s, **common)
         except TypeError as error:
             raise SpecError(f"run has no such option: {error}") from None
@@ -219,7 +230,7 @@ class Sandbox:
     async def upload(self, path: str, tar: AsyncIterable[bytes]) -> None:
         """Unpack a tar stream into the directory `path`."""
         with span("upload", self._name):
-            await self._live().upload(path, tar)
+            await self._answer("upload", self._live().upload(path, tar), self._timeout_s + ANSWER_GRACE_S)
 
     def download(self, path: str) -> AsyncIterator[bytes]:
         """`path` as a tar stream."""
@@ -227,24 +238,24 @@ class Sandbox:
 
     async def connect(self, port: int) -> Connection:
         """A byte stream to a port inside."""
-        return await self._live().connect(port)
+        return await self._answer("connect", self._live().connect(port))
 
     # ---- state
 
     async def snapshot(self) -> Snapshot:
         with span("snapshot", self._name):
-            return await self._live().snapshot()
+            return await self._answer("snapshot", self._live().snapshot())
 
     async def reset(self, snapshot: Snapshot) -> None:
         """Go back to `snapshot`: its processes, /tmp, sessions too, as after a create."""
         with span("reset", self._name):
-            await self._live().reset(snapshot)
+            await self._answer("reset", self._live().reset(snapshot))
 
     async def pause(self) -> None:
-        await self._live().pause()
+        await self._answer("pause", self._live().pause())
 
     async def resume(self) -> None:
-        await self._live().resume()
+        await self._answer("resume", self._live().resume())
 
     @asynccontextmanager
     async def fork(self, count: int) -> AsyncGenerator[tuple["Sandbox", ...]]:
@@ -263,6 +274,15 @@ class Sandbox:
             yield children
         finally:
             await finish(_close_all(children, substrate, snapshot))
+
+
+async def _by(ends_s: float, work: Awaitable[T], late: Exception) -> T:
+    """What `work` gives, or at that time of the loop's clock `late`."""
+    try:
+        async with asyncio.timeout_at(ends_s):
+            return await work
+    except TimeoutError:
+        raise late from None
 
 
 async def _open_all(sandboxes: Sequence[Sandbox]) -> None:
