@@ -312,6 +312,28 @@ def test_a_terminal_knows_its_size_from_the_start_and_control_keys_pass() -> Non
     in_sandbox(scenario)
 
 
+async def _pieces(*pieces: bytes | Exception) -> AsyncGenerator[bytes]:
+    for piece in pieces:
+        if isinstance(piece, Exception):
+            raise piece
+        yield piece
+
+
+@pytest.mark.usefixtures("docker")
+def test_an_upload_that_fails_says_whose_fault_it_was() -> None:
+    async def scenario(handle: DockerHandle) -> None:
+        with pytest.raises(OSError, match="tar failed inside the sandbox"):
+            await handle.upload("here", _pieces(b"no tar" * 1000))
+        with pytest.raises(LookupError, match="the caller's own"):
+            await handle.upload("here", _pieces(b"\0" * 512, LookupError("the caller's own")))
+        await handle.run(Write("file", b""))
+        with pytest.raises(FileExistsError):
+            await handle.upload("file", _pieces())
+        assert (await handle.run(Shell("pgrep tar"))).exit_code == 1
+
+    in_sandbox(scenario)
+
+
 @pytest.mark.usefixtures("docker")
 def test_an_image_of_the_daemon_brings_its_environment_directory_and_user(tmp_path: Path) -> None:
     tag = f"excise-test/{uuid.uuid4().hex}"

@@ -9,6 +9,7 @@ from typing import Protocol
 from excise.action import Exec, Exit, Output
 from excise.guestless.files import error_of, script
 from excise.guestless.wrapper import plain
+from excise.handles import finish
 from excise.substrate import Process
 
 _LONGEST_REASON_BYTES = 2000
@@ -39,16 +40,19 @@ class Starts(Protocol):
 async def upload(handle: Starts, path: str, tar: AsyncIterable[bytes]) -> None:
     """Unpack a tar stream into the directory `path`, which is made if it is not there."""
     process = await handle.start(script(_UNPACK, plain(path)))
-    feeding = asyncio.create_task(_feed(process, tar))
+    failures: list[Exception] = []
+    feeding = asyncio.create_task(_feed(process, tar, failures))
     try:
         await _finished(process, path)
-        await feeding
     except BaseException:
-        await process.kill()
-        raise
+        await finish(process.kill())
+        if not failures:
+            raise
     finally:
         feeding.cancel()
         await asyncio.wait([feeding])
+    if failures:
+        raise failures[0]
 
 
 async def _finished(process: Process, path: str) -> None:
@@ -60,17 +64,16 @@ async def _finished(process: Process, path: str) -> None:
             raise _failure(event, said, path)
 
 
-async def _feed(process: Process, tar: AsyncIterable[bytes]) -> None:
+async def _feed(process: Process, tar: AsyncIterable[bytes], failures: list[Exception]) -> None:
     try:
         async for piece in tar:
             await process.write(piece)
         await process.close_stdin()
     except BrokenPipeError:
         return  # it ended early: its exit says why
-    except Exception:
-        # The stream given to us failed: a tar cut short must not look like a whole one.
-        await process.kill()
-        raise
+    except Exception as error:  # noqa: BLE001 - the caller's own stream failed: it is raised where the caller sees it
+        failures.append(error)
+        await process.kill()  # a tar cut short must not look like a whole one
 
 
 async def download(handle: Starts, path: str) -> AsyncIterator[bytes]:

@@ -9,7 +9,7 @@ from excise.storage.image import Image, kind, resolve
 from excise.substrates.docker.container import Prepared
 from excise.substrates.docker.engine import Engine
 
-_PIECE_BYTES = 1 << 20
+_REPOSITORIES = {"host": "host", "built": "base", "tar": "tar"}
 
 
 class Images:
@@ -34,7 +34,7 @@ class Images:
             )
         image = await resolve(name)
         assert image.tar is not None
-        reference = f"excise/{of}:{image.digest.removeprefix('sha256:')[:12]}"
+        reference = f"excise/{_REPOSITORIES[of]}:{image.digest.removeprefix('sha256:')[:12]}"
         async with self._importing:  # sixty-four creates at once send it once
             if not await self._held(reference):
                 await self._import(image, reference)
