@@ -87,37 +87,46 @@ done
 Run = Callable[[Exec], Awaitable[Observation]]
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """An action, as its processes are found by."""
-
+class _Target(msgspec.Struct, frozen=True):
     nonce: str
-    wrapper_pid: int = 0
-    since_ticks: int = 0
-    """When its first process started, in ticks since boot; 0 if that is not known."""
-    alone: bool = False
-    """No other action was in flight since then."""
+    since_ticks: int
+    alone: bool
+    deadline_s: float
+
+    def script(self, mode: str, given: str) -> Exec:
+        alone = self.alone and self.since_ticks > 0
+        arguments = (self.nonce, str(self.since_ticks), str(int(alone)), str(int(self.deadline_s)), mode, given)
+        return _script(_KILL, *arguments, timeout_s=self.deadline_s + 10)
 
 
-async def kill(run: Run, target: Target, *, run_as_user: Run | None = None, deadline_s: float = DEADLINE_S) -> None:
-    """Return when every process of the action is dead; `run` should be root's where that can be.
+async def kill(
+    run: Run,
+    nonce: str,
+    *,
+    since_ticks: int = 0,
+    alone: bool = False,
+    wrapper_pid: int = 0,
+    run_as_user: Run | None = None,
+    deadline_s: float = DEADLINE_S,
+) -> None:
+    """Return when every process of the action `nonce` is dead; `run` should be root's where that can be.
 
-    Even root may not be allowed to read another user's marks. Then `run_as_user`, which runs as the action did, looks for
-    them, and `run` ends what it found with all that came of it.
+    `since_ticks`: when the action's first process started, in ticks since boot; 0 if that is not known. `alone`: no other
+    action was in flight since then. Even root may not be allowed to read another user's marks, which it finds out at
+    `wrapper_pid`. Then `run_as_user`, which runs as the action did, looks for them, and `run` ends what it found with all
+    that came of it.
     """
-    wrapper = str(target.wrapper_pid)
-    seen = await run(_kill(target, deadline_s, "kill" if run_as_user is None else "look", wrapper if run_as_user else ""))
-    if run_as_user is not None and seen.exit_code == _BLIND:
-        found = await run_as_user(_kill(target, deadline_s, "stop", ""))
-        seeds = " ".join(word for word in found.stdout.decode().split() if word.isdigit())
-        seen = await run(_kill(target, deadline_s, "kill", f"{wrapper} {seeds}"))
+    target = _Target(nonce, since_ticks, alone, deadline_s)
+    if run_as_user is None:
+        seen = await run(target.script("kill", ""))
+    else:
+        seen = await run(target.script("look", str(wrapper_pid)))
+        if seen.exit_code == _BLIND:
+            found = await run_as_user(target.script("stop", ""))
+            seeds = " ".join(word for word in found.stdout.decode().split() if word.isdigit())
+            seen = await run(target.script("kill", f"{wrapper_pid} {seeds}"))
     if not seen.ok:
         raise SandboxLost(f"an action's processes could not be ended: {seen.text.strip() or 'no answer'}")
-
-
-def _kill(target: Target, deadline_s: float, mode: str, given: str) -> Exec:
-    alone = target.alone and target.since_ticks > 0
-    arguments = (target.nonce, str(target.since_ticks), str(int(alone)), str(int(deadline_s)), mode, given)
-    return _script(_KILL, *arguments, timeout_s=deadline_s + 10)
 
 
 async def send(run: Run, wrapper_pid: int, number: int) -> None:

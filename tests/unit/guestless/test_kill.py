@@ -14,7 +14,7 @@ import pytest
 
 from excise.action import Exec, Observation
 from excise.errors import SandboxLost
-from excise.guestless.kill import Target, kill, send
+from excise.guestless.kill import kill, send
 from excise.guestless.wrapper import MARKER
 
 from .conftest import Run
@@ -53,12 +53,12 @@ def test_all_of_one_action_and_none_of_another(run: Run, tmp_path: Path) -> None
         second, spared = await tree(tmp_path / "other", other)
         try:
             assert all(alive(pid) for pid in (*doomed, *spared))
-            await kill(run, Target(nonce=mine))
+            await kill(run, mine)
             assert not any(alive(pid) for pid in doomed)
             assert all(alive(pid) for pid in spared)
-            await kill(run, Target(nonce=mine))  # of what is dead already: nothing to do
+            await kill(run, mine)  # of what is dead already: nothing to do
         finally:
-            await kill(run, Target(nonce=other))
+            await kill(run, other)
             await asyncio.gather(first.wait(), second.wait())
         assert not any(alive(pid) for pid in spared)
 
@@ -70,10 +70,10 @@ def test_what_started_before_the_action_is_not_looked_at(run: Run, tmp_path: Pat
         nonce = secrets.token_hex(16)
         process, pids = await tree(tmp_path / "mine", nonce)
         try:
-            await kill(run, Target(nonce=nonce, since_ticks=1 << 60))
+            await kill(run, nonce, since_ticks=1 << 60)
             assert all(alive(pid) for pid in pids)
         finally:
-            await kill(run, Target(nonce=nonce))
+            await kill(run, nonce)
             await process.wait()
 
     asyncio.run(scenario())
@@ -92,7 +92,7 @@ def test_marks_root_cannot_read_are_looked_for_as_the_user(run: Run, tmp_path: P
             return await run(action)
 
         # A pid nobody has stands for the wrapper whose mark cannot be read.
-        await kill(noted, Target(nonce=nonce, wrapper_pid=1 << 30, since_ticks=1), run_as_user=noted)
+        await kill(noted, nonce, wrapper_pid=1 << 30, since_ticks=1, run_as_user=noted)
         await process.wait()
         assert modes == ["look", "stop", "kill"]
         assert not any(alive(pid) for pid in pids)
@@ -105,7 +105,7 @@ def test_what_cannot_be_ended_is_a_loss() -> None:
         return Observation(exit_code=1, stdout=b"still alive: 7")
 
     with pytest.raises(SandboxLost, match="still alive: 7"):
-        asyncio.run(kill(fails, Target(nonce="x")))
+        asyncio.run(kill(fails, "x"))
 
 
 def test_a_signal_goes_to_the_child_of_the_wrapper(run: Run) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from excise.action import Command, End, Event, Exec, Exit, Observation, Output
 from excise.errors import SandboxLost, SpecError
-from excise.guestless.kill import Target, kill, send
+from excise.guestless.kill import kill, send
 from excise.guestless.wrapper import Began, Counts, Stream, Wrapped, wrap
 from excise.handles import finish, observe
 from excise.substrates.docker.connection import STDERR, ExecConnection
@@ -185,9 +185,16 @@ class DockerProcess:
         began = self._began
         if self._inside.closed or began is None:
             return
-        target = Target(nonce=self._wrapped.nonce, wrapper_pid=began.pid, since_ticks=began.start_ticks, alone=self.alone)
-        as_user = partial(self._inside.run_inline, user=self._action.user or "")
-        await finish(kill(self._inside.run_inline, target, run_as_user=as_user))
+        await finish(
+            kill(
+                self._inside.run_inline,
+                self._wrapped.nonce,
+                since_ticks=began.start_ticks,
+                alone=self.alone,
+                wrapper_pid=began.pid,
+                run_as_user=partial(self._inside.run_inline, user=self._action.user or ""),
+            )
+        )
 
     def release(self) -> None:
         """Let go of the connection; what the action left running does not notice."""
