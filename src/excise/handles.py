@@ -89,13 +89,20 @@ def without_secrets(text: str, spec: Spec) -> str:
 async def start_up(handle: Handle, spec: Spec) -> None:
     """Boot commands and ready probes, as after every create, reset and fork."""
     for command in spec.boot:
-        await handle.start(command)
+        await handle.run(_left_running(command))
     for probe in spec.ready:
         pause_s = FIRST_PROBE_PAUSE_S
         while not (await handle.run(probe)).ok:
             # A service inside tells nobody outside that it is up: asking again is all there is. The caller's deadline ends it.
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PROBE_PAUSE_S)
+
+
+def _left_running(command: Command) -> Command:
+    """`command` in the background. Nobody reads what a service prints, so it goes nowhere rather than stall it."""
+    argv = command.argv if isinstance(command, Exec) else ("/bin/sh", "-c", command.script)
+    common = {name: getattr(command, name) for name in ("cwd", "env", "user")}
+    return Exec(("/bin/sh", "-c", '"$@" </dev/null >/dev/null 2>&1 &', "sh", *argv), timeout_s=60, **common)
 
 
 def failed_file(number: int) -> Observation:

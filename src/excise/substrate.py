@@ -73,6 +73,8 @@ def require(spec: Spec, capabilities: Capabilities, address: str) -> None:
     for field, asked in (("mounts", spec.mounts), ("devices", spec.devices)):
         if asked and not capabilities.has(field):
             raise SpecError(f"{address} does not build the spec's {field} yet; leave the field out")
+    if spec.boot and not capabilities.background:
+        raise SpecError(f"{address} keeps nothing running after an action; leave the spec's boot commands out")
     if spec.user is not None and not capabilities.users:
         raise SpecError(f"{address} runs everything as one user; leave user= out, or choose another substrate")
 

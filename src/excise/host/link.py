@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,12 @@ main(int(sys.argv[2]))
 class Keeper:
     """A keeper as its client sees it. Closing it ends every process below and removes the sandbox's directory."""
 
-    def __init__(self, control: socket.socket, gone: int, directory: str) -> None:
+    def __init__(self, control: socket.socket, gone: int, directory: str, *, on_close: Callable[["Keeper"], None]) -> None:
         control.setblocking(False)
         self._control = control
         self._gone = gone
         self._directory = directory
+        self._on_close = on_close
         self._closing: asyncio.Task[None] | None = None
 
     async def opened(self) -> None:
@@ -64,6 +66,7 @@ class Keeper:
 
     async def close(self) -> None:
         if self._closing is None:
+            self._on_close(self)
             self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
 
@@ -103,6 +106,7 @@ class Link:
     def __init__(self) -> None:
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._keepers: set[Keeper] = set()
 
     def _start(self) -> socket.socket:
         if self._control is not None and self._process is not None and self._process.poll() is None:
@@ -141,7 +145,8 @@ class Link:
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        keeper = Keeper(ours, gone, str(directory))
+        keeper = Keeper(ours, gone, str(directory), on_close=self._keepers.discard)
+        self._keepers.add(keeper)
         try:
             await keeper.opened()
         except BaseException:
@@ -150,7 +155,9 @@ class Link:
         return keeper
 
     async def close(self) -> None:
-        """Wait for the supervisor to end, which it does when its last keeper has."""
+        """Close what is open and wait for the supervisor to end."""
+        for keeper in tuple(self._keepers):
+            await keeper.close()
         process = self._process
         self._forget()
         if process is not None:
