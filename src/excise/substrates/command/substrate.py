@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from excise.action import Exec
-from excise.errors import SubstrateError
+from excise.errors import SpecError, SubstrateError
 from excise.handles import finish
 from excise.host.handle import HostHandle
 from excise.host.sandboxes import Sandboxes
@@ -116,6 +116,9 @@ class CommandSubstrate:
             return Terms(one={**programs, "image": spec.image, "workdir": workdir}, binds=(), workdir=workdir, image_env={})
         image = await resolve(spec.image)
         workdir = spec.workdir or image.workdir
+        # A tool run by root would make a missing one in the image itself, for every later sandbox to see.
+        if spec.workdir and not (image.root / spec.workdir.lstrip("/")).is_dir():
+            raise SpecError(f"{self.address} cannot make {spec.workdir} in a read-only root; leave workdir out, or choose another")
         return Terms(
             one={**programs, "image": spec.image, "root": str(image.root), "workdir": workdir},
             binds=tuple({"source": source, "target": target} for source, target in image.binds),
