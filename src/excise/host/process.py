@@ -48,12 +48,6 @@ class Pipes:
                 left -= len(data)
                 yield Output(stream, data)
 
-    def held(self) -> bool:
-        """Whether some process still has a writing end."""
-        for stream in tuple(self._ends):
-            self._read(stream, 1)
-        return bool(self._ends)
-
     def _read(self, stream: Stream, most: int) -> bytes:
         try:
             data = os.read(self._ends[stream], most)
@@ -149,8 +143,6 @@ class HostProcess:
         self._exit = answers.next()
         self._timed_out = False
         self._ended: Observation | None = None
-        self.pipes_held = False
-        """After the end: somebody holds the program's pipes, so something it started lives on."""
         self._timer = None if timeout_s is None else asyncio.get_running_loop().call_later(timeout_s, self._time_out)
 
     def _time_out(self) -> None:
@@ -161,7 +153,6 @@ class HostProcess:
         async for output in self._pipes.until(self._exit):
             yield output
         record = self._exit.result()
-        self.pipes_held = self._pipes.held()
         self._release()
         if record is None:
             self._answers.close()
@@ -230,8 +221,13 @@ class HostProcess:
                 break
         self.release()
 
+    def leave(self) -> None:
+        """Let go of a program that still runs, and let it run: the sandbox's end is its own."""
+        self._answers.order({"leave": True})
+        self.release()
+
     def release(self) -> None:
-        """Let go of everything; what still runs is the sandbox's to end."""
+        """Let go of everything. A program that still runs is killed; what an ended one left running is not."""
         self._release()
         self._answers.close()
 

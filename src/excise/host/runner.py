@@ -149,10 +149,17 @@ def _attend(place: Place, pid: int, began_ns: int, *, reply: socket.socket, tree
         if end in ready:
             ended_ns = time.monotonic_ns()
             break
-        if not _obey(reply, pid, tree):
-            # Asked to kill, or the client is gone: nothing this action started may live on.
+        order = _order(reply)
+        if "leave" in order:
+            # What runs belongs to the sandbox now; its output is nobody's.
+            _stay(reply, tree, leftovers)
+            return
+        if "kill" in order:
+            # Asked to, or the client is gone: nothing this action started may live on.
             killed = True
             tree.kill_below((os.getpid(),))
+        elif "signal" in order:
+            _pass_on(order["signal"], pid, order["depth"], tree)
     _, status, usage = os.wait4(pid, 0)
     if killed:
         tree.end_all()
@@ -183,23 +190,22 @@ def _account(status: int, usage: resource.struct_rusage) -> dict[str, Any]:
     }
 
 
-def _obey(reply: socket.socket, pid: int, tree: Tree) -> bool:
-    """Take one order from the client. False: kill everything."""
+def _order(reply: socket.socket) -> dict[str, Any]:
+    """The client's next order. A client that is gone wants everything killed."""
     packet = packets.receive(reply)
-    if packet is None:
-        return False
-    order = packet[0]
-    if "signal" in order:
-        target = pid
-        for _ in range(order["depth"]):
-            target = next(iter(tree.children(target)), 0)
-        with contextlib.suppress(ProcessLookupError):
-            if target == pid:
-                os.killpg(pid, order["signal"])
-            elif target:
-                os.kill(target, order["signal"])
-        return True
-    return "kill" not in order
+    return {"kill": True} if packet is None else packet[0]
+
+
+def _pass_on(number: int, pid: int, depth: int, tree: Tree) -> None:
+    """A signal for the program's process group; or, `depth` processes below a command around it, for it alone."""
+    target = pid
+    for _ in range(depth):
+        target = next(iter(tree.children(target)), 0)
+    with contextlib.suppress(ProcessLookupError):
+        if target == pid:
+            os.killpg(pid, number)
+        elif target:
+            os.kill(target, number)
 
 
 def _stay(reply: socket.socket, tree: Tree, leftovers: list[int]) -> None:

@@ -118,7 +118,9 @@ class CommandSubstrate:
         workdir = spec.workdir or image.workdir
         # A tool run by root would make a missing one in the image itself, for every later sandbox to see.
         if spec.workdir and not (image.root / spec.workdir.lstrip("/")).is_dir():
-            raise SpecError(f"{self.address} cannot make {spec.workdir} in a read-only root; leave workdir out, or choose another")
+            raise SpecError(
+                f"{self.address} cannot make {spec.workdir} in a read-only root; leave workdir out, or choose another"
+            )
         return Terms(
             one={**programs, "image": spec.image, "root": str(image.root), "workdir": workdir},
             binds=tuple({"source": source, "target": target} for source, target in image.binds),

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import struct
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -13,8 +14,6 @@ from excise.substrates.docker.endpoint import Endpoint
 _HEADER = struct.Struct(">BxxxL")
 _PIECE_BYTES = 1 << 16
 _LONGEST_REFUSAL_BYTES = 1 << 16
-
-STDERR = 2
 
 
 class ExecRefused(Exception):  # noqa: N818 - an answer of the daemon's, sorted by who must act further up
@@ -31,14 +30,26 @@ class ExecConnection:
     aiodocker has such a stream too, but without a half-close, which is how stdin says its end.
     """
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, terminal: bool) -> None:
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        *,
+        id: str,
+        terminal: bool,
+        resize: Callable[[int, int], Awaitable[None]],
+    ) -> None:
+        self.id = id
+        self._resize = resize
         self._reader = reader
         self._writer = writer
         self._terminal = terminal
         self._header: tuple[int, int] | None = None
 
     @classmethod
-    async def open(cls, endpoint: Endpoint, path: str, *, terminal: bool) -> "ExecConnection":
+    async def open(
+        cls, endpoint: Endpoint, path: str, *, id: str, terminal: bool, resize: Callable[[int, int], Awaitable[None]]
+    ) -> "ExecConnection":
         """Start the exec at `path` and take its connection over."""
         reader, writer = await endpoint.connect()
         try:
@@ -52,7 +63,7 @@ class ExecConnection:
         except BaseException:
             writer.transport.abort()
             raise
-        return cls(reader, writer, terminal=terminal)
+        return cls(reader, writer, id=id, terminal=terminal, resize=resize)
 
     async def frame(self) -> tuple[int, bytes] | None:
         """The next piece of output and the stream it belongs to; None at the end. Cancelling it loses nothing."""
@@ -86,6 +97,9 @@ class ExecConnection:
             self._writer.write_eof()
         except (OSError, RuntimeError):
             return  # it has ended: nobody is left to read an end
+
+    async def resize(self, rows: int, columns: int) -> None:
+        await self._resize(rows, columns)
 
     @property
     def half_closes(self) -> bool:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from excise.errors import CapacityError, CreateError, SandboxLost, SpecError, SubstrateError
+from excise.guestless.inside import Start
 from excise.substrates.docker.connection import ExecConnection, ExecRefused
 from excise.substrates.docker.endpoint import Endpoint, resolve
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from aiodocker import Docker
     from aiodocker.containers import DockerContainer
 
+# No key a program is likely to be sent: by default Docker takes ctrl-p ctrl-q out of a terminal's input and hangs up.
+_DETACH_KEYS = "ctrl-^,ctrl-],ctrl-^,ctrl-],ctrl-^"
 _NO_CONNECTION = 900  # aiodocker's own status, beside HTTP's
 
 
@@ -91,11 +94,25 @@ class Engine:
     async def rename(self, id: str, name: str) -> None:
         await self.container(id).rename(name)
 
-    async def hijack(self, exec_id: str, *, terminal: bool) -> ExecConnection:
-        """Start an exec and take its connection."""
-        assert self._docker is not None
-        path = f"/{self._docker.api_version}/exec/{exec_id}/start"
-        return await ExecConnection.open(self.endpoint, path, terminal=terminal)
+    async def exec(self, container_id: str, start: Start) -> ExecConnection:
+        """Start a program in a container and take its connection."""
+        docker = await self.docker()
+        with self.losses():
+            made = await self.container(container_id).exec(
+                start.argv,
+                stdin=True,
+                tty=start.terminal,
+                user=start.user,
+                environment=dict(start.env),
+                detach_keys=_DETACH_KEYS if start.terminal else None,
+            )
+
+            async def resize(rows: int, columns: int) -> None:
+                with self.losses():
+                    await made.resize(h=rows, w=columns)
+
+            path = f"/{docker.api_version}/exec/{made.id}/start"
+            return await ExecConnection.open(self.endpoint, path, id=made.id, terminal=start.terminal, resize=resize)
 
     async def post(self, path: str, *, params: dict[str, str], data: Any) -> Any:
         """A request aiodocker has no method for, with its answer's last JSON document."""

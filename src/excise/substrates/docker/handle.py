@@ -3,18 +3,22 @@
 import asyncio
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable
+from functools import partial
 
-from excise.action import Action, Batch, Command, Exec, Observation, Shell
+from excise.action import Action, Batch, Command, Observation, Shell
 from excise.errors import SandboxLost
-from excise.guestless.files import run_file
+from excise.guestless.actions import Actions
+from excise.guestless.inside import Inside
+from excise.guestless.process import GuestlessProcess
 from excise.guestless.tar import download, upload
-from excise.handles import environment, finish, make_ready, observe, run_batch
+from excise.handles import environment, finish, make_ready, run_batch
 from excise.spec import Spec
 from excise.substrate import Connection, Process, Snapshot, unsupported
 from excise.substrates.docker.container import renewed_name
 from excise.substrates.docker.engine import Engine
-from excise.substrates.docker.inside import Inside
-from excise.substrates.docker.process import DockerProcess, wrapped
+
+# What the daemon says of a request no sandbox could carry out; everything else it says is its own trouble.
+_CALLERS_FAULT = ("unable to find user", "unable to find group", "executable file not found", "no such file or directory")
 
 
 class DockerHandle:
@@ -35,8 +39,13 @@ class DockerHandle:
         self._address = address
         self._spec = spec
         self._on_close = on_close
-        self._inside = Inside(engine, id)
-        self._limited = bool(spec.limits.asked() & {"memory_bytes", "pids"})
+        self._inside = Inside(partial(engine.exec, id), root="0", callers_fault=_CALLERS_FAULT)
+        self._actions = Actions(
+            self._inside,
+            variables=lambda action: environment({}, spec, action),
+            half_closes=not engine.endpoint.encrypted,
+            limited=bool(spec.limits.asked() & {"memory_bytes", "pids"}),
+        )
         self._readying = asyncio.Lock()
         self._is_ready = ready
 
@@ -51,36 +60,19 @@ class DockerHandle:
     # ---- actions
 
     async def run(self, action: Action) -> Observation:
-        match action:
-            case Batch():
-                return await run_batch(self, action)
-            case Exec() | Shell():
-                return await self._run(action)
-            case _:
-                return await run_file(self._run, action)
-
-    async def _run(self, action: Command) -> Observation:
-        process = await self._start(action, interactive=False)
-        try:
-            return await observe(process, action.keep)
-        except BaseException:
-            await finish(_killed(process))
-            raise
-        finally:
-            process.release()
+        if isinstance(action, Batch):
+            return await run_batch(self, action)
+        self._check(action)
+        return await self._actions.run(action)
 
     async def start(self, action: Command) -> Process:
-        return await self._start(action, interactive=True)
+        self._check(action)
+        return await self._actions.start(action)
 
-    async def _start(self, action: Command, *, interactive: bool) -> DockerProcess:
+    def _check(self, action: Action) -> None:
         self._check_open()
         if isinstance(action, Shell) and action.session is not None:
             raise unsupported(self._address, "sessions")
-        half_closes = not self._engine.endpoint.encrypted
-        given = wrapped(action, interactive=interactive, half_closes=half_closes, limited=self._limited)
-        process = DockerProcess(self._inside, action, given)
-        await process.begin(environment({}, self._spec, action))
-        return process
 
     async def upload(self, path: str, tar: AsyncIterable[bytes]) -> None:
         await upload(self, path, tar)
@@ -107,13 +99,9 @@ class DockerHandle:
             await self._engine.rename(self.id, renewed_name(shown["Name"], time.time() + lease_s))
 
     async def close(self) -> None:
-        self._inside.closed = True
-        live = tuple(self._inside.live)
-        for process in live:
-            process.release()
-        await finish(self._remove(live))
+        await finish(self._remove(self._actions.let_go()))
 
-    async def _remove(self, live: tuple[DockerProcess, ...]) -> None:
+    async def _remove(self, live: tuple[GuestlessProcess, ...]) -> None:
         await self._engine.remove(self.id)
         if self._on_close is not None:
             self._on_close(self)
@@ -134,10 +122,3 @@ class DockerHandle:
 
     async def reset(self, snapshot: Snapshot) -> None:
         raise unsupported(self._address, "reset")
-
-
-async def _killed(process: DockerProcess) -> None:
-    try:
-        await process.kill()
-    except SandboxLost:
-        return  # then nothing of it is left either; what is being raised says more

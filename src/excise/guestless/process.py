@@ -1,30 +1,23 @@
-"""A running action: an exec of the daemon's, with the wrapping shell's marks taken out of its output."""
+"""A running action: an exec of the engine's, with the wrapping shell's marks taken out of its output."""
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from excise.action import Command, End, Event, Exec, Exit, Observation, Output
 from excise.errors import SandboxLost, SpecError
+from excise.guestless.inside import STDERR, Inside, Wire
 from excise.guestless.kill import kill, send
 from excise.guestless.wrapper import Began, Counts, Stream, Wrapped, wrap
 from excise.handles import finish, observe
-from excise.substrates.docker.connection import STDERR, ExecConnection
-from excise.substrates.docker.inside import Inside
-
-if TYPE_CHECKING:
-    from aiodocker.execs import Exec as EngineExec
-
-# What the daemon says of a request no sandbox could carry out; everything else it says is its own trouble.
-_CALLERS_FAULT = ("unable to find user", "unable to find group", "executable file not found", "no such file or directory")
 
 _KILLED = 137
 _BEGIN_S = 30.0
 
 
-class DockerProcess:
+class GuestlessProcess:
     """A `Process`. Its connection is read only when the consumer asks: who does not read stalls this producer."""
 
     def __init__(self, inside: Inside, action: Command, wrapped: Wrapped) -> None:
@@ -39,12 +32,16 @@ class DockerProcess:
         self._feeding: asyncio.Task[None] | None = None
         self.alone = True
         """No other action was in flight at any time since this one began."""
-        self._exec: EngineExec
-        self._connection: ExecConnection
+        self._wire: Wire | None = None
 
     @property
     def id(self) -> str:
-        return self._exec.id
+        return self._wire.id if self._wire is not None else ""
+
+    @property
+    def _open_wire(self) -> Wire:
+        assert self._wire is not None, "the process has not begun"
+        return self._wire
 
     # ---- its beginning
 
@@ -70,9 +67,7 @@ class DockerProcess:
 
     async def _open(self, env: dict[str, str]) -> None:
         pty = self._action.pty
-        self._exec, self._connection = await self._inside.open(
-            self._wrapped, env=env, user=self._action.user or "", terminal=pty is not None
-        )
+        self._wire = await self._inside.open(self._wrapped, env=env, user=self._action.user or "", terminal=pty is not None)
         if pty is not None:
             await self.resize(pty.rows, pty.columns)  # the shell still waits for its key: the program finds the size set
         data = self._wrapped.preamble + self._action.stdin
@@ -85,14 +80,14 @@ class DockerProcess:
 
     async def _feed(self, data: bytes) -> None:
         try:
-            await self._connection.write(data)
-            if self._action.stdin and self._action.pty is None and self._connection.half_closes:
-                await self._connection.close_stdin()
+            await self._open_wire.write(data)
+            if self._action.stdin and self._action.pty is None and self._open_wire.half_closes:
+                await self._open_wire.close_stdin()
         except BrokenPipeError:
             return  # it ended without having read it all
 
     async def _abandon(self, starting: "asyncio.Future[None]") -> None:
-        """What is being started can only be killed once it is there; a daemon that never starts it leaves nothing to kill."""
+        """What is being started can only be killed once it is there; an engine that never starts it leaves nothing to kill."""
         try:
             await asyncio.wait_for(starting, _BEGIN_S)
             await self.kill()
@@ -122,7 +117,7 @@ class DockerProcess:
         """Take one frame in; False once nothing more of the action will come."""
         if all(stream.done for stream in self._streams.values()):
             return False
-        frame = await self._connection.frame()
+        frame = await self._open_wire.frame()
         if frame is None:
             for name in ("stdout", "stderr"):
                 self._put(name, self._streams[name].rest())
@@ -166,10 +161,10 @@ class DockerProcess:
 
     def _never_began(self) -> Observation:
         said = self._streams["stdout"].prologue.decode("utf-8", "replace").strip()
-        if any(fault in said for fault in _CALLERS_FAULT):
+        if any(fault in said for fault in self._inside.callers_fault):
             self._put("stderr", f"{said}\n".encode())
             return Observation(exit_code=126)
-        raise SandboxLost(f"the action could not be started: {said or 'the daemon hung up'}")
+        raise SandboxLost(f"the action could not be started: {said or 'the engine hung up'}")
 
     def _expire(self) -> None:
         self._expiring = asyncio.create_task(self._kill_expired())
@@ -178,7 +173,7 @@ class DockerProcess:
         try:
             await self.kill()
         except BaseException:
-            self._connection.close()  # whoever reads must wake up, and hears of it
+            self._open_wire.close()  # whoever reads must wake up, and hears of it
             raise
 
     async def kill(self) -> None:
@@ -203,8 +198,8 @@ class DockerProcess:
             self._timer.cancel()
         if self._feeding is not None:
             self._feeding.cancel()
-        if hasattr(self, "_connection"):
-            self._connection.close()
+        if self._wire is not None:
+            self._wire.close()
 
     async def settled(self) -> None:
         """Return once nothing of it is under way on our side: its sandbox is gone."""
@@ -216,20 +211,27 @@ class DockerProcess:
     # ---- talking to it
 
     async def write(self, data: bytes) -> None:
-        await self._connection.write(data)
+        await self._open_wire.write(data)
 
     async def close_stdin(self) -> None:
-        await self._connection.close_stdin()
+        await self._open_wire.close_stdin()
 
     async def resize(self, rows: int, columns: int) -> None:
         if self._action.pty is None:
             raise SpecError("only an action with pty= has a terminal to resize")
-        with self._inside.engine.losses():
-            await self._exec.resize(h=rows, w=columns)
+        await self._open_wire.resize(rows, columns)
 
     async def signal(self, number: int) -> None:
         if self._exit is None and self._began is not None:
             await send(self._inside.run_inline, self._began.pid, number)
+
+
+async def killed(process: GuestlessProcess) -> None:
+    """Kill what is being given up; if the sandbox is lost, nothing of it is left either."""
+    try:
+        await process.kill()
+    except SandboxLost:
+        return
 
 
 def wrapped(action: Command, *, interactive: bool, half_closes: bool, limited: bool) -> Wrapped:
