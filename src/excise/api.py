@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from excise.address import parse
+from excise.handles import finish
 from excise.registry import make, names
 from excise.substrate import Substrate
 from excise.trace import recording
@@ -33,7 +34,7 @@ async def connect(address: str) -> AsyncGenerator[Substrate]:
     try:
         yield substrate
     finally:
-        await substrate.close()
+        await finish(substrate.close())
 
 
 @contextmanager

@@ -17,11 +17,12 @@ from excise import api, sandbox
 from excise.action import Action, Command, Event, FileInfo, Observation
 from excise.spec import Spec
 from excise.substrate import Capabilities, Snapshot, Substrate
+from excise.substrate import Connection as AsyncConnection
 from excise.substrate import Process as AsyncProcess
 
 T = TypeVar("T")
 
-__all__ = ["Process", "Sandbox", "connect", "probe"]
+__all__ = ["Connection", "Process", "Sandbox", "connect", "probe"]
 
 
 class _Background:
@@ -32,22 +33,32 @@ class _Background:
         threading.Thread(target=self._loop.run_forever, name="excise", daemon=True).start()
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there, in this thread's context, and wait. Ctrl-C cancels it and waits for it to clean up."""
+        """Run a coroutine there, in this thread's context, and wait.
+
+        Whatever a signal raises here meanwhile (Ctrl-C, an alarm clock) cancels it and waits for it to clean up.
+        """
         outcome: Future[T] = Future()
-        started: Future[asyncio.Task[T]] = Future()
+        tasks: list[asyncio.Task[T]] = []
         context = contextvars.copy_context()
 
         def start() -> None:
-            task = self._loop.create_task(coroutine, context=context)
-            task.add_done_callback(lambda done: _copy(done, outcome))
-            started.set_result(task)
+            tasks.append(self._loop.create_task(coroutine, context=context))
+            tasks[0].add_done_callback(lambda done: _copy(done, outcome))
 
-        self._loop.call_soon_threadsafe(start)
+        def stop() -> None:
+            if tasks:
+                tasks[0].cancel()
+            else:  # interrupted even before it could be handed over
+                coroutine.close()
+                outcome.set_exception(asyncio.CancelledError())
+
         try:
+            self._loop.call_soon_threadsafe(start)
             return outcome.result()
-        except KeyboardInterrupt:
-            self._loop.call_soon_threadsafe(started.result().cancel)
-            outcome.exception()
+        except BaseException:
+            if not outcome.done():
+                self._loop.call_soon_threadsafe(stop)
+                outcome.exception()
             raise
 
 
@@ -81,17 +92,21 @@ def _wait(coroutine: Coroutine[Any, Any, T]) -> T:
 def _held(manager: AbstractAsyncContextManager[T]) -> Generator[T]:
     """An asynchronous context manager, entered and left from here."""
 
+    entered = False
+
     async def enter() -> T:
-        return await manager.__aenter__()
+        nonlocal entered
+        value = await manager.__aenter__()
+        entered = True  # noted here, in the loop's thread: an interruption of ours cannot come in between
+        return value
 
     async def leave(error: BaseException | None) -> bool | None:
         return await manager.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)
 
-    value = _wait(enter())
     try:
-        yield value
+        yield _wait(enter())
     except BaseException as error:
-        if not _wait(leave(error)):
+        if not entered or not _wait(leave(error)):
             raise
     else:
         _wait(leave(None))
@@ -115,6 +130,10 @@ class Process:
     def __init__(self, process: AsyncProcess) -> None:
         self._process = process
         self._events = process.events()
+
+    @property
+    def id(self) -> str:
+        return self._process.id
 
     def __iter__(self) -> Iterator[Event]:
         return self
@@ -147,6 +166,23 @@ class Process:
         _wait(self._process.kill())
 
 
+class Connection:
+    """A byte stream to a port inside a sandbox."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    def read(self) -> bytes:
+        """The next bytes; empty at the end."""
+        return _wait(self._connection.read())
+
+    def write(self, data: bytes) -> None:
+        _wait(self._connection.write(data))
+
+    def close(self) -> None:
+        _wait(self._connection.close())
+
+
 class Sandbox:
     """`with Sandbox("docker") as box: box.run("make")`; each method is its asynchronous namesake, waited for."""
 
@@ -176,7 +212,12 @@ class Sandbox:
         self.close()
 
     def open(self) -> None:
-        _wait(self._box.open())
+        try:
+            _wait(self._box.open())
+        except BaseException:
+            # An interruption may come when it is open already and nobody knows of it yet.
+            self.close()
+            raise
 
     def close(self) -> None:
         _wait(self._box.close())
@@ -241,6 +282,9 @@ class Sandbox:
 
         while (piece := _wait(following())) is not None:
             yield piece
+
+    def connect(self, port: int) -> Connection:
+        return Connection(_wait(self._box.connect(port)))
 
     def snapshot(self) -> Snapshot:
         return _wait(self._box.snapshot())
