@@ -23,23 +23,23 @@ from excise.host.kernel import (
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 
-def enter_namespaces() -> bool:
-    """A private mount namespace; for an ordinary user, inside a user namespace in which it is root (True)."""
+def enter_namespaces(inside: tuple[int, int]) -> bool:
+    """A private mount namespace; for an ordinary user (True) in a user namespace, where its one uid and gid are `inside`."""
     uid, gid = os.getuid(), os.getgid()
     if uid == 0:
         unshare(CLONE_NEWNS)
     else:
         unshare(CLONE_NEWUSER | CLONE_NEWNS)
         Path("/proc/self/setgroups").write_text("deny")
-        Path("/proc/self/uid_map").write_text(f"0 {uid} 1")
-        Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
+        Path("/proc/self/uid_map").write_text(f"{inside[0]} {uid} 1")
+        Path("/proc/self/gid_map").write_text(f"{inside[1]} {gid} 1")
     mount("none", "/", None, MS_REC | MS_PRIVATE)
     return uid != 0
 
 
 def build(directory: str, plan: dict[str, Any]) -> str:
     """Mount the root that `plan` describes below `directory` and return its path."""
-    in_user_namespace = enter_namespaces()
+    in_user_namespace = enter_namespaces((plan["uid"], plan["gid"]))
     size = "".join(
         f",{option}={plan[name]}"
         for name, option in (("disk_bytes", "size"), ("inodes", "nr_inodes"))

@@ -14,6 +14,7 @@ from excise.host.handle import HostHandle
 from excise.host.sandboxes import Sandboxes
 from excise.spec import Spec
 from excise.storage.image import resolve
+from excise.storage.users import numbers
 from excise.substrate import Capabilities, Listed, Snapshot, require, unsupported
 
 _REMEDY = (
@@ -49,7 +50,11 @@ class ChrootSubstrate:
 
         workdir = start.workdir if start.workdir is not None else image.workdir
         user = start.user if start.user is not None else image.user
+        # An ordinary user has one uid to give: it is the one the image asks for.
+        uid, gid = numbers(user, image.root) if user is not None else (0, 0)
         plan = {
+            "uid": uid,
+            "gid": gid,
             "lower": str(image.root),
             "binds": image.binds,
             "workdir": workdir,

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
 import msgspec
 
@@ -17,6 +17,7 @@ from excise.handles import environment, make_ready, run_batch
 from excise.host.handle import HostHandle
 from excise.host.process import HostProcess
 from excise.spec import Spec
+from excise.storage.users import numbers
 from excise.substrate import Connection, Process, Snapshot, require_command, unsupported
 from excise.substrates.command.direct import DirectActions
 from excise.substrates.command.recipe import Argv, Filling, Recipe
@@ -33,6 +34,10 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     binds: tuple[Mapping[str, str], ...]
     workdir: str
     image_env: Mapping[str, str]
+    user: str = ""
+    """Whom actions run as, unless they say; empty: whoever the tool makes them."""
+    root: Path | None = None
+    """The image's files, to look users up in."""
 
 
 class CommandHandle:
@@ -60,7 +65,7 @@ class CommandHandle:
         self._actions = (
             DirectActions(self._begin, depth=recipe.depth)
             if recipe.kill == "tree"
-            else Actions(Inside(self._wire), variables=self._variables)
+            else Actions(Inside(self._wire, root="0" if recipe.capabilities.users else ""), variables=self._variables)
         )
 
     async def create(self) -> None:
@@ -105,15 +110,14 @@ class CommandHandle:
         # Behind a shell, because tools differ in what they say of a program that is not there, and some copy both
         # streams by themselves and so lose their order.
         inner = ("/bin/sh", "-c", _EXEC_MERGED if action.merge else _EXEC, *argv)
-        return await self._command(inner, self._variables(action), cwd, action, interactive=interactive)
+        start = Start(argv=inner, env=self._variables(action), user=action.user or "")
+        return await self._command(start, cwd, action, interactive=interactive)
 
-    async def _command(
-        self, inner: Argv, variables: Mapping[str, str], cwd: str, action: Command, *, interactive: bool
-    ) -> HostProcess:
+    async def _command(self, start: Start, cwd: str, action: Command, *, interactive: bool) -> HostProcess:
         inherited = self._recipe.environment == "inherited"
         outer = Exec(
-            tuple(self._filling(variables, cwd).argv(self._recipe.exec, inner)),
-            env=variables if inherited else _host_environment(),
+            tuple(self._filling(start.env, cwd, start.user or self._terms.user).argv(self._recipe.exec, start.argv)),
+            env=start.env if inherited else _host_environment(),
             stdin=action.stdin,
             timeout_s=action.timeout_s,
             merge=action.merge,
@@ -125,12 +129,23 @@ class CommandHandle:
 
     async def _wire(self, start: Start) -> CommandWire:
         """The recipe's exec command, around the wrapping shell."""
-        process = await self._command(start.argv, start.env, self._terms.workdir, Exec(start.argv), interactive=True)
+        process = await self._command(start, self._terms.workdir, Exec(start.argv), interactive=True)
         return CommandWire(process)
 
-    def _filling(self, variables: Mapping[str, str], cwd: str = "") -> Filling:
-        named = [{"name": name, "value": value} for name, value in variables.items()]
-        return Filling(self._recipe, {**self._terms.one, "cwd": cwd}, {"env": named, "binds": self._terms.binds})
+    def _filling(self, variables: Mapping[str, str], cwd: str = "", user: str = "") -> Filling:
+        many = {
+            "env": [{"name": name, "value": value} for name, value in variables.items()],
+            "binds": self._terms.binds,
+            "user": [self._user(user)] if user else [],
+        }
+        return Filling(self._recipe, {**self._terms.one, "cwd": cwd}, many)
+
+    def _user(self, user: str) -> dict[str, str]:
+        """Numbers where the image is ours to look into; else the tool has to know the name."""
+        if self._terms.root is None:
+            return {"user": user, "uid": user, "gid": user}
+        uid, gid = numbers(user, self._terms.root)
+        return {"user": user, "uid": str(uid), "gid": str(gid)}
 
     # ---- streams of files
 

@@ -1,7 +1,8 @@
 """A substrate as command lines: what the TOML file may say, and how its placeholders are filled.
 
 `${name}` stands for one value inside an argument or a file; an argument that is just `@name` stands for as many
-arguments as there are values: @argv, and @env and @binds as [repeat.env] and [repeat.binds] spell each of theirs.
+arguments as there are values: @argv; and @env (name, value), @binds (source, target) and @user
+(user, uid, gid; one or none), as [repeat.env] and so on spell each of theirs.
 """
 
 import json

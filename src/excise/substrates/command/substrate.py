@@ -113,7 +113,8 @@ class CommandSubstrate:
     async def _terms(self, spec: Spec, programs: dict[str, str]) -> Terms:
         if self._recipe.image == "name":
             workdir = spec.workdir or "/"
-            return Terms(one={**programs, "image": spec.image, "workdir": workdir}, binds=(), workdir=workdir, image_env={})
+            one = {**programs, "image": spec.image, "workdir": workdir}
+            return Terms(one=one, binds=(), workdir=workdir, image_env={}, user=spec.user or "")
         image = await resolve(spec.image)
         workdir = spec.workdir or image.workdir
         # A tool run by root would make a missing one in the image itself, for every later sandbox to see.
@@ -121,11 +122,15 @@ class CommandSubstrate:
             raise SpecError(
                 f"{self.address} cannot make {spec.workdir} in a read-only root; leave workdir out, or choose another"
             )
+        if image.user is not None and not self._recipe.capabilities.users:
+            raise SpecError(f"image {spec.image} runs as user {image.user}, and {self.address} has no users; choose another")
         return Terms(
             one={**programs, "image": spec.image, "root": str(image.root), "workdir": workdir},
             binds=tuple({"source": source, "target": target} for source, target in image.binds),
             workdir=workdir,
             image_env=image.env,
+            user=spec.user or image.user or "",
+            root=image.root,
         )
 
     async def _host(self, directory: Path, lease_s: float) -> HostHandle:
@@ -145,7 +150,7 @@ class CommandSubstrate:
     def _lay_out(self, directory: Path, named: dict[str, str], terms: Terms) -> None:
         for name in self._recipe.directories:
             (directory / name).mkdir(parents=True, exist_ok=True)
-        filling = Filling(self._recipe, named, {"binds": terms.binds, "env": ()})
+        filling = Filling(self._recipe, named, {"binds": terms.binds, "env": (), "user": ()})
         for name in self._recipe.files:
             path = directory / name
             path.parent.mkdir(parents=True, exist_ok=True)
