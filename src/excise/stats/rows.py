@@ -7,12 +7,16 @@ from typing import Any
 
 from excise.errors import SpecError
 from excise.meter.records import Cell, Trial
-from excise.stats.bootstrap import Blocks, Sums
 from excise.stats.decomposition import Terms, decompose, total_s
 from excise.stats.estimate import Estimate
+from excise.stats.jackknife import PLAIN, POSITIVE, SHARE, Blocks, Sums
 from excise.stats.projection import MILLION, worker_hours
 from excise.stats.proportion import wilson
 from excise.stats.quantile import quantile
+
+
+_SIGNED = frozenset({"dispatch", "slowdown", "unattributed", "tax"})
+"""Terms that are differences: near zero their interval must be able to hold it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,15 +99,15 @@ class Row:
         return Rollout(
             steps=steps,
             composed=not whole,
-            total_s=self.blocks.estimate(time),
-            tax_rate=self.blocks.estimate(rate) if self.paired else None,
+            total_s=self.blocks.estimate(time, POSITIVE),
+            tax_rate=self.blocks.estimate(rate, SHARE) if self.paired else None,
         )
 
     def _why(self) -> str:
         return self.failures[0][0] if self.failures else "no whole block was measured"
 
 
-def row(cell: Cell, trials: Sequence[Trial], references: Mapping[int, Trial], *, reference: bool, seed: int) -> Row:
+def row(cell: Cell, trials: Sequence[Trial], references: Mapping[int, Trial], *, reference: bool) -> Row:
     """The row of one cell from its measured trials; `references` are the reference's successful trials by block."""
     good = [trial for trial in trials if trial.failure is None]
     failures = Counter(trial.failure for trial in trials if trial.failure is not None)
@@ -117,18 +121,18 @@ def row(cell: Cell, trials: Sequence[Trial], references: Mapping[int, Trial], *,
         success=wilson(len(good), len(trials)),
         totals_s={trial.block: total_s(trial) for trial in good},
     )
-    return _with_times(found, good, references, seed) if good else found
+    return _with_times(found, good, references) if good else found
 
 
-def _with_times(found: Row, good: Sequence[Trial], references: Mapping[int, Trial], seed: int) -> Row:
+def _with_times(found: Row, good: Sequence[Trial], references: Mapping[int, Trial]) -> Row:
     # A trial without a reference in its block stands against itself: its start, cleanup and total are still known.
     used = [trial for trial in good if trial.block in references] or good
     terms = [decompose(trial, references.get(trial.block, trial)) for trial in used]
-    blocks = Blocks(_columns(used, terms), seed)
+    blocks = Blocks(_columns(used, terms))
     paired = found.paired > 0
 
     def mean(name: str, by: str = "rollouts") -> Estimate:
-        return blocks.estimate(_ratio(name, by))
+        return blocks.estimate(_ratio(name, by), PLAIN if name in _SIGNED else POSITIVE)
 
     totals = list(found.totals_s.values())
     known = dict[str, Any](
@@ -149,7 +153,7 @@ def _with_times(found: Row, good: Sequence[Trial], references: Mapping[int, Tria
             slowdown_s=mean("slowdown", "actions"),
             work_s=mean("work", "actions"),
             tax_s=mean("tax"),
-            tax_rate=mean("tax", "total"),
+            tax_rate=blocks.estimate(_ratio("tax", "total"), SHARE),
         )
     return replace(found, **known)
 

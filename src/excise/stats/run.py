@@ -7,8 +7,8 @@ from pathlib import Path
 from excise.errors import SpecError
 from excise.meter.records import Header, Skipped
 from excise.meter.results import Results
-from excise.stats.bootstrap import Blocks, Sums
 from excise.stats.estimate import Estimate
+from excise.stats.jackknife import PLAIN, POSITIVE, Blocks, Scale, Sums
 from excise.stats.rows import Row, row
 
 
@@ -52,7 +52,7 @@ class Run:
             beside = [t for c, ts in by_cell.items() if c.address == self.reference and c.workload == cell.workload for t in ts]
             references = {t.block: t for t in beside if t.failure is None}
             is_reference = cell.address == self.reference
-            found.append(row(cell, trials, references, reference=is_reference, seed=self.header.plan.seed))
+            found.append(row(cell, trials, references, reference=is_reference))
         return tuple(found)
 
     def __getitem__(self, address: str) -> Row:
@@ -66,16 +66,16 @@ class Run:
 
     def ratio(self, address: str, to: str) -> Estimate:
         """Mean total of one row over another's, paired within blocks."""
-        return self._compare(address, to, lambda sums: sums["a"] / sums["b"])
+        return self._compare(address, to, lambda sums: sums["a"] / sums["b"], POSITIVE)
 
     def difference_s(self, address: str, to: str) -> Estimate:
         """Mean total of one row less another's, paired within blocks."""
-        return self._compare(address, to, lambda sums: (sums["a"] - sums["b"]) / sums["blocks"])
+        return self._compare(address, to, lambda sums: (sums["a"] - sums["b"]) / sums["blocks"], PLAIN)
 
-    def _compare(self, address: str, to: str, statistic: Callable[[Sums], float]) -> Estimate:
+    def _compare(self, address: str, to: str, statistic: Callable[[Sums], float], scale: Scale) -> Estimate:
         a, b = self[address].totals_s, self[to].totals_s
         shared = sorted(a.keys() & b.keys())
         if not shared:
             raise SpecError(f"{address} and {to} have no block in which both succeeded: there is nothing to compare")
         columns = {"a": [a[k] for k in shared], "b": [b[k] for k in shared], "blocks": [1.0] * len(shared)}
-        return Blocks(columns, self.header.plan.seed).estimate(statistic)
+        return Blocks(columns).estimate(statistic, scale)

@@ -1,0 +1,84 @@
+"""Intervals over blocks: each block is left out in turn, and how much that moves a statistic says how far to trust it.
+
+Whole blocks are left out, so what moves all cells of a block together stays together. The interval is Student's t on a
+scale where the statistic is nearly normal. It was chosen by simulation over the bootstrap (BCa), whose intervals are too
+narrow with few blocks; and unlike that it is the same every time.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from statistics import NormalDist
+from typing import NamedTuple
+
+from excise.stats.estimate import CONFIDENCE, Estimate
+
+FEWEST_BLOCKS = 6
+"""Below this no interval is given; the same number that a median needs."""
+
+Sums = Mapping[str, float]
+
+
+class Scale(NamedTuple):
+    """Where a statistic's error is about normal, the way there and the way back."""
+
+    to: Callable[[float], float]
+    back: Callable[[float], float]
+    holds: Callable[[float], bool]
+    """Whether a value has a place on this scale; where one has none, PLAIN is used."""
+
+
+PLAIN = Scale(lambda x: x, lambda y: y, lambda _: True)
+"""For what may be below zero: differences, a slowdown."""
+POSITIVE = Scale(math.log, math.exp, lambda x: x > 0)
+"""For times and ratios: noise multiplies them."""
+SHARE = Scale(lambda x: math.log(1 - x), lambda y: 1 - math.exp(y), lambda x: x < 1)
+"""For a tax rate: what is left of one, the share of work, is a ratio."""
+
+
+class Blocks:
+    """Named columns, a value a block."""
+
+    def __init__(self, columns: Mapping[str, Sequence[float]]) -> None:
+        lengths = {len(column) for column in columns.values()}
+        if len(lengths) != 1 or 0 in lengths:
+            raise ValueError(f"columns of one length above zero are needed, not {sorted(lengths)}")
+        self.n = lengths.pop()
+        self._columns = columns
+        self._all = {name: math.fsum(column) for name, column in columns.items()}
+
+    def estimate(self, statistic: Callable[[Sums], float], scale: Scale = PLAIN) -> Estimate:
+        """`statistic` of the columns' sums: a ratio, a difference, a mean. Without enough blocks, without interval."""
+        value = statistic(self._all)
+        if self.n < FEWEST_BLOCKS:
+            return Estimate(value)
+        without = [statistic(sums) for sums in self._without_each]
+        if not all(map(scale.holds, (value, *without))):
+            scale = PLAIN
+        reach = student(self.n - 1) * _error([scale.to(x) for x in without])
+        middle = scale.to(value)
+        low, high = sorted((scale.back(middle - reach), scale.back(middle + reach)))
+        return Estimate(value, low, high)
+
+    @cached_property
+    def _without_each(self) -> list[Sums]:
+        return [{name: self._all[name] - column[i] for name, column in self._columns.items()} for i in range(self.n)]
+
+
+def _error(without: Sequence[float]) -> float:
+    """The standard error of a statistic, from its values without each block."""
+    n = len(without)
+    middle = math.fsum(without) / n
+    return math.sqrt((n - 1) / n * math.fsum((x - middle) ** 2 for x in without))
+
+
+def student(v: int) -> float:
+    """How many standard errors a 95 % interval reaches with v degrees of freedom, by the series in 1 / v (v of 5 or more)."""
+    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+    return (
+        z
+        + (z**3 + z) / (4 * v)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
+        + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * v**4)
+    )
