@@ -118,6 +118,7 @@ async def _trial(plan: Plan, bench: Bench, run_id: str, slot: Slot) -> Trial:
         cell=cell,
         warmup=block < plan.warmup_blocks,
         wall_ns=seen.wall_ns,
+        apart_ns=seen.apart_ns,
         cpu_s=seen.cpu_s,
         steal_s=seen.steal_s,
         quiet=quiet,

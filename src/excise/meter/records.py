@@ -6,7 +6,7 @@ import msgspec
 
 from excise.trace import Span
 
-SCHEMA = 1
+SCHEMA = 2
 NULL = "null"
 """The span name of an interleaved null action; it belongs to the instrument, not to the rollout."""
 
@@ -48,6 +48,8 @@ class Quiet(msgspec.Struct, frozen=True, kw_only=True):
     pressure_ns: int | None = None
     """How much of the window some task waited for a CPU; None on a kernel without PSI."""
     pressure_avg10: float | None = None
+    busy_s: float = 0.0
+    """Busy CPU seconds of the whole host, in the kernel's ticks: only the sum over many windows says something."""
     steal_s: float = 0.0
 
 
@@ -61,8 +63,10 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cell: Cell
     warmup: bool = False
     wall_ns: int
+    apart_ns: int = 0
+    """What of it was the instrument's: null actions, and reading the host's counters around them."""
     cpu_s: float
-    """Busy CPU seconds of the whole host meanwhile: daemons and deletion too."""
+    """Busy CPU seconds of the whole host meanwhile, without what is apart: daemons and deletion too, and other people's."""
     steal_s: float = 0.0
     quiet: Quiet
     failure: str | None = None

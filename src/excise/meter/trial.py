@@ -9,6 +9,7 @@ import msgspec
 
 from excise.action import Action, Observation
 from excise.clock import now_ns
+from excise.errors import SubstrateError
 from excise.meter.host import counters
 from excise.meter.null import null_of
 from excise.meter.records import NULL, Quiet
@@ -26,10 +27,33 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
     """What one trial saw."""
 
     wall_ns: int
+    apart_ns: int
     spans: tuple[Span, ...]
     failure: str | None
     cpu_s: float
     steal_s: float
+
+
+class Apart:
+    """What the instrument itself takes inside a rollout, to be taken off its time and its CPU."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self.wall_ns, self.busy_s, self.steal_s = 0, 0.0, 0.0
+
+    async def run_null(self, box: Sandbox, action: Action) -> None:
+        """The null action that goes with `action`; its span is called so."""
+        begun, before = now_ns(), counters()
+        try:
+            answer = await box.run(null_of(action))
+            self._trace.spans[-1].name = NULL
+            if not answer.ok:
+                raise SubstrateError(f"the null action beside {type(action).__name__} failed: {answer.text or answer.end.value}")
+        finally:
+            after = counters()
+            self.busy_s += after.busy_s - before.busy_s
+            self.steal_s += after.steal_s - before.steal_s
+            self.wall_ns += now_ns() - begun
 
 
 async def watch(quiet_s: float) -> Quiet:
@@ -43,6 +67,7 @@ async def watch(quiet_s: float) -> Quiet:
         window_ns=now_ns() - begun,
         pressure_ns=None if pressure[0] is None or pressure[1] is None else pressure[1] - pressure[0],
         pressure_avg10=after.pressure_avg10,
+        busy_s=round(after.busy_s - before.busy_s, 6),
         steal_s=round(after.steal_s - before.steal_s, 6),
     )
 
@@ -52,11 +77,12 @@ async def roll_out(substrate: Substrate, workload: Workload, image: str, *, null
     nonce = secrets.token_hex(8)
     turns, spec = workload.turns(nonce), workload.spec(image)
     trace, seen = Trace(), list[Observation]()
+    apart = Apart(trace)
     error: Exception | None = None
     before, begun = counters(), now_ns()
     with recording(trace):
         try:
-            await _act(substrate, spec, turns, seen, trace if nulls else None)
+            await _act(substrate, spec, turns, seen, apart if nulls else None)
         except Exception as caught:  # noqa: BLE001 - a fault of one substrate must not cost the others their rows
             error = caught
     wall_ns = now_ns() - begun
@@ -64,29 +90,25 @@ async def roll_out(substrate: Substrate, workload: Workload, image: str, *, null
     reason = _described(error) if error is not None else _fault(turns, seen)
     return Rollout(
         wall_ns=wall_ns,
+        apart_ns=apart.wall_ns,
         spans=tuple(_relative(span, begun) for span in trace.spans),
         failure=None if reason is None else _clean(reason, nonce),
-        cpu_s=round(after.busy_s - before.busy_s, 6),
-        steal_s=round(after.steal_s - before.steal_s, 6),
+        cpu_s=round(after.busy_s - before.busy_s - apart.busy_s, 6),
+        steal_s=round(after.steal_s - before.steal_s - apart.steal_s, 6),
     )
 
 
 async def _act(
-    substrate: Substrate, spec: Spec, turns: Sequence[Turn], seen: list[Observation], nulls_in: Trace | None
+    substrate: Substrate, spec: Spec, turns: Sequence[Turn], seen: list[Observation], apart: Apart | None
 ) -> None:
     async with Sandbox(substrate, spec) as box:
         for index, turn in enumerate(turns):
             # The null action goes before and after in turn, so that neither always finds the caches the other warmed.
-            if nulls_in is not None and index % 2:
-                await _null(box, turn.action, nulls_in)
+            if apart is not None and index % 2:
+                await apart.run_null(box, turn.action)
             seen.append(await box.run(turn.action))
-            if nulls_in is not None and not index % 2:
-                await _null(box, turn.action, nulls_in)
-
-
-async def _null(box: Sandbox, action: Action, trace: Trace) -> None:
-    await box.run(null_of(action))
-    trace.spans[-1].name = NULL
+            if apart is not None and not index % 2:
+                await apart.run_null(box, turn.action)
 
 
 def _fault(turns: Sequence[Turn], seen: Sequence[Observation]) -> str | None:

@@ -42,8 +42,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def total_s(trial: Trial) -> float:
-    """The rollout's wall time, without the null actions run inside it."""
-    return (trial.wall_ns - _sum_ns(_named(trial, NULL))) / 1e9
+    """The rollout's wall time, without what the instrument did inside it."""
+    return (trial.wall_ns - trial.apart_ns) / 1e9
 
 
 def decompose(trial: Trial, reference: Trial) -> Terms:
@@ -69,7 +69,7 @@ def decompose(trial: Trial, reference: Trial) -> Terms:
         slowdown_s=(in_actions - sum(dispatch) - sum(work)) / 1e9,
         work_s=sum(work) / 1e9,
         cleanup_s=cleanup / 1e9,
-        unattributed_s=(trial.wall_ns - _sum_ns(nulls) - start - in_actions - cleanup) / 1e9,
+        unattributed_s=(trial.wall_ns - trial.apart_ns - start - in_actions - cleanup) / 1e9,
         actions=len(actions),
         estimated=any(span.guest_ns is None for span in actions),
     )

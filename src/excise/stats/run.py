@@ -44,6 +44,12 @@ class Run:
         return len({trial.block for trial in self._measured})
 
     @cached_property
+    def background_cores(self) -> float | None:
+        """How many cores were busy in the quiet windows before trials: somebody else's doing, and in every `cpu_s`."""
+        watched_s = sum(trial.quiet.window_ns for trial in self._measured) / 1e9
+        return sum(trial.quiet.busy_s for trial in self._measured) / watched_s if watched_s else None
+
+    @cached_property
     def rows(self) -> tuple[Row, ...]:
         """In the plan's order."""
         by_cell = {cell: [t for t in self._measured if t.cell == cell] for cell in self.header.plan.cells}

@@ -8,6 +8,7 @@ import pytest
 
 from excise.meter.admission import Admitted, Field, admit
 from excise.meter.conduct import Request, conduct
+from excise.meter.host import Counters
 from excise.meter.null import NullSubstrate
 from excise.meter.records import NULL, Skipped
 from excise.meter.trial import roll_out
@@ -170,3 +171,32 @@ def test_a_substrate_that_makes_no_sandbox_is_not_admitted():
     assert isinstance(good, Admitted)
     assert isinstance(bad, Skipped)
     assert bad.reason
+
+
+def test_null_actions_cost_a_rollout_neither_time_nor_cpu(monkeypatch):
+    """Every reading of the host's counters finds a tick more: what is counted is what lies between the readings."""
+    ticks = iter(range(1000))
+
+    def ticking():
+        return Counters(busy_s=next(ticks) / 100, steal_s=0.0, pressure_ns=None, pressure_avg10=None)
+
+    monkeypatch.setattr("excise.meter.trial.counters", ticking)
+    seen = virtually(roll_out(FakeSubstrate(**ENGINE), T0(), "host", nulls=True))
+    # 22 readings are 21 ticks, of which 10 passed within null actions.
+    assert seen.cpu_s == pytest.approx(0.11)
+    assert seen.apart_ns == 10 * 43_000_000
+    assert seen.wall_ns - seen.apart_ns == pytest.approx(783_000_000)
+
+
+def test_a_null_action_that_fails_measures_nothing():
+    class NoTrue(Blind):
+        async def create(self, start, **terms):
+            return NoTrueHandle(await self._source.create(start, **terms))
+
+    class NoTrueHandle(BlindHandle):
+        async def run(self, action):
+            seen = await super().run(action)
+            return msgspec.structs.replace(seen, exit_code=127) if getattr(action, "argv", ()) == ("true",) else seen
+
+    seen = virtually(roll_out(NoTrue(FakeSubstrate()), T0(), "host", nulls=True))
+    assert seen.failure == "SubstrateError: the null action beside Exec failed: exited"

@@ -39,8 +39,9 @@ def trial(block, address, durations_ms, failure=None):
         cell=Cell(address=address, workload="t0?actions=1"),
         warmup=block == 0,
         wall_ns=at,
+        apart_ns=sum(span.duration_ns for span in spans if span.name == NULL),
         cpu_s=0.25,
-        quiet=Quiet(window_ns=0),
+        quiet=Quiet(window_ns=20 * MS, busy_s=0.01),
         failure=failure,
         spans=tuple(spans),
     )

@@ -1,6 +1,6 @@
 import pytest
 
-from excise.meter.records import Cell, Quiet, Trial
+from excise.meter.records import NULL, Cell, Quiet, Trial
 from excise.stats.decomposition import decompose, total_s
 from excise.trace import Span
 
@@ -20,6 +20,7 @@ def trial(*spans, wall_ms, address="x"):
         position=0,
         cell=Cell(address=address, workload="t0"),
         wall_ns=round(wall_ms * MS),
+        apart_ns=sum(span.duration_ns for span in made if span.name == NULL),
         cpu_s=0.0,
         quiet=Quiet(window_ns=0),
         spans=tuple(made),
