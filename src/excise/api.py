@@ -119,7 +119,8 @@ async def measure_async(
     )
     async with AsyncExitStack() as closing:
         field = await _field(addresses, reference, request, closing)
-        return Run(await conduct(request, field, progress or _ignore))
+        digest = await _digest(image) if field.admitted else None
+        return Run(await conduct(request, field, progress or _ignore, digest))
 
 
 async def _field(addresses: Sequence[str], reference: str | None, request: "Request", closing: AsyncExitStack) -> "Field":
@@ -142,7 +143,7 @@ async def _field(addresses: Sequence[str], reference: str | None, request: "Requ
                 seen[address] = Skipped(address, one_line(error))
             else:
                 closing.push_async_callback(_close, substrate)
-                seen[address] = await admit(substrate, spec)
+                seen[address] = await admit(substrate, spec, address)
         return seen[address]
 
     for address in asked:
@@ -153,6 +154,17 @@ async def _field(addresses: Sequence[str], reference: str | None, request: "Requ
             floor = address
             break
     return Field(seen=seen, reference=floor)
+
+
+async def _digest(image: str) -> str | None:
+    """The image's content address. Somebody has made a sandbox from it by now; who cannot tell must not end the run."""
+    from excise.errors import ExciseError  # noqa: PLC0415 - as above
+    from excise.storage.image import resolve  # noqa: PLC0415
+
+    try:
+        return (await resolve(image)).digest
+    except ExciseError:
+        return None
 
 
 async def _close(substrate: Substrate) -> None:

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from excise.errors import ExciseError
+from excise.errors import CapacityError, CreateError, ExciseError, ReadyTimeout, SandboxLost
 from excise.meter.null import NullSubstrate
+from excise.meter.privacy import without_home
 from excise.meter.records import Harness, Skipped
 from excise.meter.trial import roll_out
 from excise.sandbox import Sandbox
@@ -15,6 +16,8 @@ from excise.substrate import Capabilities, Substrate
 from excise.workloads.workload import Workload
 
 _HARNESS_TRIALS = 20
+_TRIES = 3
+"""One of five creates may fail and still 99 of 100 runs have the row."""
 
 
 class Admitted(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,15 +47,27 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(blind | {self.reference} if blind and self.reference else blind)
 
 
-async def admit(substrate: Substrate, spec: Spec) -> Admitted | Skipped:
-    """Probe, make one sandbox from `spec`, throw it away."""
+async def admit(substrate: Substrate, spec: Spec, address: str | None = None) -> Admitted | Skipped:
+    """Probe, make one sandbox from `spec`, throw it away. `address`: as it was asked for, if not as it calls itself.
+
+    Who fails now and then is let in, and its failures are counted; only who fails every time is left out.
+    """
     try:
         capabilities = await substrate.probe()
-        async with Sandbox(substrate, spec):
-            pass
+        await _make_one(substrate, spec)
     except Exception as error:  # noqa: BLE001 - a fault of one substrate must not cost the others their rows
-        return Skipped(substrate.address, one_line(error))
+        return Skipped(address or substrate.address, without_home(one_line(error)))
     return Admitted(substrate=substrate, capabilities=capabilities)
+
+
+async def _make_one(substrate: Substrate, spec: Spec) -> None:
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            async with Sandbox(substrate, spec):
+                return
+        except (CapacityError, CreateError, ReadyTimeout, SandboxLost):
+            if not tries_left:
+                raise
 
 
 def one_line(error: Exception) -> str:

@@ -9,6 +9,7 @@ import msgspec
 from excise.errors import SpecError, SubstrateError
 from excise.meter.admission import Field, calibrate
 from excise.meter.blocks import Bench, Progress, run_blocks
+from excise.meter.privacy import without_home
 from excise.meter.provenance import provenance
 from excise.meter.records import Cell, Header, Plan
 from excise.meter.results import Results, Writer, default_path, load, new_id, refuse_used
@@ -37,7 +38,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
             refuse_used(self.out)
 
 
-async def conduct(request: Request, field: Field, tell: Callable[[Progress], None]) -> Results:
+async def conduct(request: Request, field: Field, tell: Callable[[Progress], None], image_digest: str | None = None) -> Results:
     """Measure those who were admitted, and read back what was written: what is reported is what is on the disk."""
     admitted = field.admitted
     if not admitted:
@@ -48,7 +49,7 @@ async def conduct(request: Request, field: Field, tell: Callable[[Progress], Non
     plan = Plan(
         cells=tuple(Cell(address=address, workload=request.workload.name) for address in admitted),
         reference=field.reference,
-        image=request.image,
+        image=without_home(request.image),  # a tar's path may begin with ~
         seed=request.seed,
         blocks=request.blocks,
         budget_s=DEFAULT_BUDGET_S if request.budget_s is None and request.blocks is None else request.budget_s,
@@ -58,7 +59,7 @@ async def conduct(request: Request, field: Field, tell: Callable[[Progress], Non
         id=run_id,
         started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         plan=plan,
-        provenance=provenance(path.parent, versions),
+        provenance=provenance(path.parent, versions, image_digest),
         skipped=field.skipped,
         harness=await calibrate(request.workload, request.image),
     )

@@ -14,7 +14,7 @@ _UNKNOWN = "unknown"
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
-def provenance(directory: Path, versions: Mapping[str, Mapping[str, str]]) -> Provenance:
+def provenance(directory: Path, versions: Mapping[str, Mapping[str, str]], image_digest: str | None = None) -> Provenance:
     """This host now. `directory` is where results go: its filesystem is the one named."""
     cpu = _first(r"^model name\s*:\s*(.+)$", _text("/proc/cpuinfo")) or platform.processor() or _UNKNOWN
     kernel = os.uname()
@@ -28,8 +28,11 @@ def provenance(directory: Path, versions: Mapping[str, Mapping[str, str]]) -> Pr
         cgroup=_cgroup_mode(),
         filesystem=filesystem(directory, _text("/proc/self/mountinfo")),
         mitigations=_mitigations(),
+        distribution=_first(r'^PRETTY_NAME="?([^"\n]+)', _text("/etc/os-release")) or _UNKNOWN,
         excise=version("excise"),
+        code=_code(),
         python=platform.python_version(),
+        image_digest=image_digest,
         versions=versions,
     )
 
@@ -54,6 +57,15 @@ def _host_hash(cpu: str) -> str:
     """The machine's id, hashed so that results tell hosts apart without naming one."""
     identity = _text("/etc/machine-id").strip() or os.uname().nodename
     return hashlib.sha256(f"excise {identity} {cpu}".encode()).hexdigest()[:12]
+
+
+def _code() -> str:
+    """The digest of this package's own source: a version says little of a checkout that somebody works on."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for file in sorted(package.rglob("*.py")):
+        digest.update(f"{file.relative_to(package)}\0".encode() + file.read_bytes() + b"\0")
+    return f"sha256:{digest.hexdigest()}"
 
 
 def _cgroup_mode() -> str:

@@ -86,9 +86,14 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     cgroup: str
     filesystem: str
     mitigations: Mapping[str, str]
+    distribution: str = "unknown"
+    """Of the host; with the image `host` it is the sandbox's too."""
     excise: str
+    code: str = "unknown"
+    """Digest of the source that measured."""
     python: str
     image_digest: str | None = None
+    """Of the image's content; of `host`, of the tree generated beside the host's own /usr, which `distribution` names."""
     versions: Mapping[str, Mapping[str, str]] = {}
     """By address: what the substrate said of itself."""
 

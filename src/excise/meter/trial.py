@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 from collections.abc import Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -12,6 +11,7 @@ from excise.clock import now_ns
 from excise.errors import SubstrateError
 from excise.meter.host import counters
 from excise.meter.null import null_of
+from excise.meter.privacy import without_home
 from excise.meter.records import NULL, Quiet
 from excise.sandbox import Sandbox
 from excise.spec import Spec
@@ -48,7 +48,9 @@ class Apart:
             answer = await box.run(null_of(action))
             self._trace.spans[-1].name = NULL
             if not answer.ok:
-                raise SubstrateError(f"the null action beside {type(action).__name__} failed: {answer.text or answer.end.value}")
+                raise SubstrateError(
+                    f"the null action beside {type(action).__name__} failed: {answer.text or answer.end.value}"
+                )
         finally:
             after = counters()
             self.busy_s += after.busy_s - before.busy_s
@@ -98,9 +100,7 @@ async def roll_out(substrate: Substrate, workload: Workload, image: str, *, null
     )
 
 
-async def _act(
-    substrate: Substrate, spec: Spec, turns: Sequence[Turn], seen: list[Observation], apart: Apart | None
-) -> None:
+async def _act(substrate: Substrate, spec: Spec, turns: Sequence[Turn], seen: list[Observation], apart: Apart | None) -> None:
     async with Sandbox(substrate, spec) as box:
         for index, turn in enumerate(turns):
             # The null action goes before and after in turn, so that neither always finds the caches the other warmed.
@@ -126,11 +126,7 @@ def _described(error: Exception) -> str:
 
 def _clean(reason: str, nonce: str) -> str:
     """The same failure reads the same in every trial, and names nobody's home directory."""
-    home = str(Path.home())
-    text = reason.replace(nonce, "NONCE")
-    if len(home) > 1:
-        text = text.replace(home, "~")
-    return " ".join(text.split())[:_LONGEST_REASON]
+    return " ".join(without_home(reason.replace(nonce, "NONCE")).split())[:_LONGEST_REASON]
 
 
 def _relative(span: Span, begun_ns: int) -> Span:

@@ -7,9 +7,9 @@ narrow with few blocks; and unlike that it is the same every time.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
-from typing import NamedTuple
 
 from excise.stats.estimate import CONFIDENCE, Estimate
 
@@ -19,7 +19,8 @@ FEWEST_BLOCKS = 6
 Sums = Mapping[str, float]
 
 
-class Scale(NamedTuple):
+@dataclass(frozen=True)
+class Scale:
     """Where a statistic's error is about normal, the way there and the way back."""
 
     to: Callable[[float], float]

@@ -14,7 +14,6 @@ from excise.stats.projection import MILLION, worker_hours
 from excise.stats.proportion import wilson
 from excise.stats.quantile import quantile
 
-
 _SIGNED = frozenset({"dispatch", "slowdown", "unattributed", "tax"})
 """Terms that are differences: near zero their interval must be able to hold it."""
 

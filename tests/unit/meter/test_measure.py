@@ -15,6 +15,7 @@ from excise.api import measure_async
 from excise.errors import SpecError, SubstrateError
 from excise.meter.results import load
 from excise.sandbox import Sandbox
+from excise.storage.image import resolve
 
 
 def test_measure_returns_rows_and_leaves_results(tmp_path):
@@ -102,3 +103,17 @@ def test_record_divides_the_users_own_loop():
     assert found.model_s >= 2 * 0.1
     assert found.undivided_s == 0
     assert str(trace).startswith("model ")
+
+
+def test_the_image_and_the_code_are_known_by_their_content(tmp_path):
+    origin = excise.measure("local", reference="local", blocks=1, out=tmp_path / "out").header.provenance
+    assert origin.image_digest == asyncio.run(resolve("host")).digest
+    assert origin.code.startswith("sha256:")
+    assert origin.distribution
+
+
+def test_a_skipped_address_is_called_what_it_was_asked_as(tmp_path):
+    # fake calls itself by its options in an order of its own.
+    asked = "fake?fail_create=1&seed=1"
+    run = excise.measure(asked, "local", reference="local", blocks=1, out=tmp_path / "out")
+    assert [one.address for one in run.skipped] == [asked]

@@ -6,10 +6,12 @@
 import msgspec
 import pytest
 
+from excise.errors import SpecError
 from excise.meter.admission import Admitted, Field, admit
 from excise.meter.conduct import Request, conduct
 from excise.meter.host import Counters
 from excise.meter.null import NullSubstrate
+from excise.meter.privacy import without_home
 from excise.meter.records import NULL, Skipped
 from excise.meter.trial import roll_out
 from excise.spec import Spec
@@ -199,4 +201,36 @@ def test_a_null_action_that_fails_measures_nothing():
             return msgspec.structs.replace(seen, exit_code=127) if getattr(action, "argv", ()) == ("true",) else seen
 
     seen = virtually(roll_out(NoTrue(FakeSubstrate()), T0(), "host", nulls=True))
-    assert seen.failure == "SubstrateError: the null action beside Exec failed: exited"
+    assert seen.failure == "SubstrateError: the null action beside Exec failed: [exit code 127]"
+
+
+def test_who_fails_now_and_then_is_admitted_and_counted(tmp_path):
+    async def admitted(seed):
+        return isinstance(await admit(FakeSubstrate(fail_create=0.2, seed=seed), Spec()), Admitted)
+
+    assert sum(virtually(admitted(seed)) for seed in range(40)) >= 39
+    run = measured(tmp_path, blocks=20, floor=FakeSubstrate(**FLOOR), engine=FakeSubstrate(**ENGINE, fail_create=0.2, seed=1))
+    assert 0 < run["engine"].n < 20
+    assert run["engine"].failures[0][0].startswith("CreateError: ")
+
+
+def test_no_home_directory_is_in_the_results(tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    monkeypatch.setenv("HOME", str(home))
+    assert without_home(f"{home}/x.tar is not {home}fs") == f"~/x.tar is not {home}fs"
+
+    async def body():
+        one = FakeSubstrate()
+        field = Field(
+            seen={"fake": await admit(one, Spec()), "lost": await admit(Homeless(one), Spec(), "lost")}, reference="fake"
+        )
+        request = Request(workload=T0(), image=f"{home}/x.tar", blocks=1, out=tmp_path / "out")
+        return await conduct(request, field, lambda _: None)
+
+    class Homeless(Blind):
+        async def create(self, start, **terms):
+            raise SpecError(f"there is no {home}/recipe.toml")
+
+    header = virtually(body()).header
+    assert (header.plan.image, header.skipped[0].reason) == ("~/x.tar", "there is no ~/recipe.toml")
+    assert str(home) not in (tmp_path / "out" / "run.json").read_text()
