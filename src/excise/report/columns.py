@@ -13,6 +13,8 @@ from excise.stats.rows import Row
 from excise.stats.run import Run
 
 LONGEST_NAME = 12
+HOURS = "worker-h"
+CPU = "CPU"
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -23,12 +25,15 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True):
-    """A heading, its unit, and what it says of a row. Where there is little room those with a high `spare` go first."""
+    """A heading, its unit, and what it says of a row."""
 
     title: str
     unit: str = ""
+    meaning: str = ""
+    """The heading in words, for the sentence below the table; once for columns of one title."""
     entry: Callable[[Row], Entry]
     spare: int = 0
+    """Where there is little room those with the highest go first; those with 0 stay."""
 
     def width(self, rows: Iterable[Row]) -> int:
         entries = [self.entry(row) for row in rows]
@@ -39,19 +44,48 @@ def columns(run: Run) -> list[Column]:
     """Every column there is for `run`."""
     few, fewer = f"n<{fewest(0.95)}", f"n<{fewest(0.5)}"
     labels = dict(zip([row.cell for row in run.rows], names(run), strict=True))
+    length = next((row.actions for row in run.rows if row.actions), 0)
     return [
         Column(title="substrate", entry=lambda row: Entry(labels[row.cell], "reference" if row.reference else "")),
-        Column(title="start", unit="ms", entry=lambda row: _ms(row.start_s)),
-        Column(title="dispatch", unit="ms/action", entry=lambda row: _ms(row.dispatch_s, estimated=row.estimated)),
-        Column(title="slowdown", unit="ms/action", entry=_slowdown, spare=1),
-        Column(title="cleanup", unit="ms", entry=lambda row: _ms(row.cleanup_s), spare=2),
-        Column(title="total", unit="ms, mean", entry=lambda row: _ms(row.total_s), spare=4),
-        Column(title="total", unit="ms, p50", entry=lambda row: _ms(row.total_p50_s, _small(row, fewer))),
+        Column(title="start", unit="ms", entry=lambda row: _ms(row.start_s), meaning="until a first command has answered"),
+        Column(
+            title="dispatch",
+            unit="ms/action",
+            entry=lambda row: _ms(row.dispatch_s, estimated=row.estimated),
+            meaning="to the action and back, beyond its time inside",
+        ),
+        Column(
+            title="slowdown",
+            unit="ms/action",
+            entry=_slowdown,
+            spare=1,
+            meaning="its time inside beyond work (below zero: it was faster than the reference)",
+        ),
+        Column(title="cleanup", unit="ms", entry=lambda row: _ms(row.cleanup_s), spare=2, meaning="until nothing is left"),
+        Column(
+            title="total",
+            unit="ms, mean",
+            entry=lambda row: _ms(row.total_s),
+            meaning=f"a rollout, start + {length} x (dispatch + slowdown + work) + cleanup",
+        ),
+        Column(title="total", unit="ms, p50", entry=lambda row: _ms(row.total_p50_s, _small(row, fewer)), spare=4),
         Column(title="total", unit="ms, p95", entry=lambda row: _ms(row.total_p95_s, _small(row, few)), spare=5),
-        Column(title="tax rate", unit="%", entry=_tax_rate),
-        Column(title="hours", unit="per 1M", entry=_worker_hours, spare=3),
-        Column(title="CPU", unit="s", entry=lambda row: Entry(_plain(row.cpu_s)), spare=6),
-        Column(title="n", entry=_count),
+        Column(title="tax rate", unit="%", entry=_tax_rate, meaning="the share of the total that is not work"),
+        Column(
+            title=HOURS,
+            unit="per 1M",
+            entry=_worker_hours,
+            spare=3,
+            meaning="hours of one worker for a million rollouts that succeed, the failed ones paid for",
+        ),
+        Column(
+            title=CPU,
+            unit="s",
+            entry=lambda row: Entry(_plain(row.cpu_s)),
+            spare=6,
+            meaning="busy seconds of the whole host's cores in a rollout",
+        ),
+        Column(title="n", entry=_count, meaning="trials that succeeded"),
     ]
 
 

@@ -11,7 +11,7 @@ def markdown(run: Run) -> str:
     heads = [f"{column.title} ({column.unit})" if column.unit else column.title for column in shown]
     lines = [_line(heads), _line([":--", *["--:"] * (len(shown) - 1)])]
     lines += [_line([_beside(column.entry(row)) for column in shown]) for row in run.rows]
-    return "\n".join([*lines, "", *(f"- {note}" for note in notes(run)), ""])
+    return "\n".join([*lines, "", *(f"- {note}" for note in notes(run, shown)), ""])
 
 
 def _line(cells: list[str]) -> str:

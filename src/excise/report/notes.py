@@ -1,16 +1,31 @@
 """The sentences below a table: what was done, how to read it, what is missing and why."""
 
-from excise.report.columns import names
-from excise.report.numbers import duration, percent
+from collections.abc import Sequence
+
+from excise.meter.privacy import without_home
+from excise.report.columns import CPU, HOURS, Column, names
+from excise.report.numbers import duration, percent, short
+from excise.stats.jackknife import FEWEST_BLOCKS
 from excise.stats.rows import Row
 from excise.stats.run import Run
 
 UNATTRIBUTED_IS_A_BUG = 0.01
 
 
-def notes(run: Run) -> list[str]:
-    """One sentence or two each, in the order they matter."""
-    return [*_names(run), _what(run), _how_to_read(run), *_failures(run), _instrument(run), *_skipped(run), _where(run)]
+def notes(run: Run, shown: Sequence[Column]) -> list[str]:
+    """One sentence or more each, in the order they matter, for a table with these columns."""
+    return [
+        *_names(run),
+        _what(run),
+        *_hours(run, shown),
+        "; ".join(f"{column.title}: {column.meaning}" for column in shown if column.meaning) + ".",
+        _how_to_read(run),
+        *_failures(run),
+        *_unpaired(run),
+        _instrument(run, shown),
+        *_skipped(run),
+        _where(run),
+    ]
 
 
 def _names(run: Run) -> list[str]:
@@ -27,20 +42,33 @@ def _what(run: Run) -> str:
     )
 
 
+def _hours(run: Run, shown: Sequence[Column]) -> list[str]:
+    """What the table has no room for in its own column."""
+    if any(column.title == HOURS for column in shown):
+        return []
+    found = [(name, row.worker_hours()) for name, row in zip(names(run), run.rows, strict=True)]
+    known = ", ".join(f"{name} {short(hours.value)}" for name, hours in found if hours is not None)
+    return [f"Worker-hours per million rollouts: {known}."] if known else []
+
+
 def _how_to_read(run: Run) -> str:
     floor = next((row for row in run.rows if row.reference), None)
+    parts: list[str] = []
     if floor is None or floor.work_s is None:
-        return (
+        parts.append(
             "No reference ran, so work is not known and there is no tax rate: chroot is the reference, or local on the "
             "host's own image."
         )
-    parts = [
-        f"Work is what the same action takes on {run.reference} in the same block: {duration(floor.work_s.value)} an action.",
-        f"Start + {floor.actions} x (dispatch + slowdown + work) + cleanup is the mean total; tax is all of it but the work.",
-        "Ranges are 95 % intervals; observation is inside dispatch; hours are worker-hours; CPU is the whole host's.",
-    ]
+    else:
+        parts.append(
+            f"Work is what the same action takes on {run.reference} in the same block, here {duration(floor.work_s.value)}."
+        )
+    if run.blocks < FEWEST_BLOCKS:
+        parts.append(f"Below {FEWEST_BLOCKS} blocks there are no intervals.")
+    else:
+        parts.append("low..high is a number's 95 % interval.")
     if any(row.estimated for row in run.rows):
-        parts.append("~ no clock runs inside: dispatch is that of a null action beside each action.")
+        parts.append("~: no clock runs inside; dispatch is that of a null action beside each action.")
     return " ".join(parts)
 
 
@@ -56,21 +84,34 @@ def _failed(row: Row) -> str:
     return f"{row.address} succeeded in {row.n} of {row.attempted} trials ({share} %, {ends}): {reasons}{more}."
 
 
-def _instrument(run: Run) -> str:
+def _unpaired(run: Run) -> list[str]:
+    if run.reference is None:
+        return []
+    return [
+        f"{row.address}: in {row.n - row.paired} of its {row.n} trials the reference failed; they are in p50, p95 and "
+        f"{HOURS} alone."
+        for row in run.rows
+        if 0 < row.paired < row.n
+    ]
+
+
+def _instrument(run: Run, shown: Sequence[Column]) -> str:
     harness = run.header.harness
-    own = "" if harness is None else f"The harness itself takes {duration(harness.rollout_s)} a rollout"
+    parts = [] if harness is None else [f"The harness itself takes {duration(harness.rollout_s)} a rollout"]
     shares = [
         (row.unattributed_s.value / row.total_s.value, row.address)
         for row in run.rows
         if row.unattributed_s is not None and row.total_s is not None and row.total_s.value > 0
     ]
-    if not shares:
-        return own + "."
-    worst, address = max(shares)
-    text = f"{own}; at most {100 * worst:.2f} % of a row's time is unattributed ({address})"
-    if worst > UNATTRIBUTED_IS_A_BUG:
-        return f"{text}: above 1 % that is a fault of the meter, please report it."
-    return f"{text}."
+    if shares:
+        # Below zero would be a fault too: something was counted twice.
+        worst, address = max(shares, key=lambda share: abs(share[0]))
+        fault = ": above 1 % that is a fault of the meter, please report it" if abs(worst) > UNATTRIBUTED_IS_A_BUG else ""
+        parts.append(f"at most {100 * worst:.2f} % of a row's time is unattributed ({address}){fault}")
+    if run.background_cores is not None and any(column.title == CPU for column in shown):
+        parts.append(f"before trials {short(run.background_cores)} cores were busy with something else, which CPU includes")
+    text = "; ".join(parts)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _skipped(run: Run) -> list[str]:
@@ -78,4 +119,4 @@ def _skipped(run: Run) -> list[str]:
 
 
 def _where(run: Run) -> str:
-    return f"Results: {run.path}"
+    return f"Results: {without_home(str(run.path))}"

@@ -1,13 +1,14 @@
 """The table on a terminal, and as plain text where there is none."""
 
 import io
+from collections.abc import Sequence
 from typing import TextIO
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from excise.report.columns import fitting
+from excise.report.columns import Column, fitting
 from excise.report.notes import notes
 from excise.stats.run import Run
 
@@ -18,24 +19,27 @@ def show(run: Run, file: TextIO) -> None:
     """Print `run` to `file`: in colour and to its width on a terminal, 120 wide and plain elsewhere."""
     width = None if file.isatty() else PLAIN_WIDTH
     console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
-    console.print(table(run, console.width))
-    for note in notes(run):
-        console.print(Text(note, style="dim"), soft_wrap=False)
+    _print(run, console)
 
 
 def text(run: Run, width: int = PLAIN_WIDTH) -> str:
     """The same as plain text."""
     file = io.StringIO()
     console = Console(file=file, width=width, highlight=False, markup=False, emoji=False, color_system=None)
-    console.print(table(run, width))
-    for note in notes(run):
-        console.print(note)
+    _print(run, console)
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines()) + "\n"
 
 
-def table(run: Run, width: int) -> Table:
+def _print(run: Run, console: Console) -> None:
+    shown = fitting(run, console.width)
+    console.print(table(run, shown))
+    console.print()
+    for note in notes(run, shown):
+        console.print(Text(note, style="dim"))
+
+
+def table(run: Run, shown: Sequence[Column]) -> Table:
     """One row a substrate: numbers on the first line, their intervals on the second."""
-    shown = fitting(run, width)
     grid = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False)
     for index, column in enumerate(shown):
         side = "left" if index == 0 else "right"

@@ -30,6 +30,7 @@ class Rollout:
     """Tax / total; None where no reference ran beside it."""
 
     def worker_hours(self, rollouts: int = MILLION) -> Estimate:
+        """As if none failed: how a longer rollout fails was not measured."""
         return worker_hours(self.total_s, rollouts)
 
 
@@ -66,6 +67,8 @@ class Row:
     """None below 59 trials: there is no interval, so there is no number."""
     tax_s: Estimate | None = None
     tax_rate: Estimate | None = None
+    per_success_s: Estimate | None = None
+    """Seconds a rollout that succeeds costs, with the time of those that failed: T + p / (1 - p) x T_fail."""
     cpu_s: Estimate | None = None
     """Busy CPU seconds of the whole host per rollout."""
     totals_s: Mapping[int, float] = field(default_factory=dict[int, float], repr=False)
@@ -77,7 +80,8 @@ class Row:
         return self.cell.address
 
     def worker_hours(self, rollouts: int = MILLION) -> Estimate | None:
-        return None if self.total_s is None else worker_hours(self.total_s, rollouts)
+        """For so many rollouts that succeed, the failed ones among them paid for."""
+        return None if self.per_success_s is None else worker_hours(self.per_success_s, rollouts)
 
     def rollout(self, steps: int) -> Rollout:
         """A rollout of `steps` actions like those measured; composed unless the trials were that long."""
@@ -119,8 +123,18 @@ def row(cell: Cell, trials: Sequence[Trial], references: Mapping[int, Trial], *,
         failures=tuple(failures.most_common()),
         success=wilson(len(good), len(trials)),
         totals_s={trial.block: total_s(trial) for trial in good},
+        per_success_s=_per_success(trials),
     )
     return _with_times(found, good, references) if good else found
+
+
+def _per_success(trials: Sequence[Trial]) -> Estimate | None:
+    """All the time spent over the number of successes."""
+    spent = [total_s(trial) for trial in trials]
+    good = [float(trial.failure is None) for trial in trials]
+    if sum(good) < 2:  # without that one there is nothing to divide by
+        return Estimate(sum(spent)) if sum(good) else None
+    return Blocks({"spent": spent, "good": good}).estimate(_ratio("spent", "good"), POSITIVE)
 
 
 def _with_times(found: Row, good: Sequence[Trial], references: Mapping[int, Trial]) -> Row:

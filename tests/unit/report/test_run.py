@@ -3,6 +3,8 @@
 import pytest
 
 from excise.errors import SpecError
+from excise.stats.estimate import Estimate
+from excise.stats.projection import worker_hours
 
 
 def test_terms_add_up_to_the_mean_total(run):
@@ -53,6 +55,21 @@ def test_worker_hours_carry_the_interval(run):
     hours = row.worker_hours()
     assert hours.value == pytest.approx(row.total_s.value * 1e6 / 3600)
     assert hours.low == pytest.approx(row.total_s.low * 1e6 / 3600)
+
+
+def test_a_second_is_277_8_hours_per_million():
+    assert worker_hours(Estimate(1.0)).value == pytest.approx(277.78, abs=0.01)
+
+
+def test_failed_trials_are_paid_for_by_those_that_succeed(run):
+    row = run["docker?host=tcp://10.0.0.17:2375"]
+    assert (row.n, row.attempted) == (45, 60)
+    # All of them took as long; those that failed were the fast ones of every other block.
+    spent_s = 60 * 1.25 * 0.365
+    assert row.per_success_s.value == pytest.approx(spent_s / 45)
+    assert row.worker_hours().value == pytest.approx(spent_s / 45 * 1e6 / 3600)
+    assert row.per_success_s.low < row.per_success_s.value < row.per_success_s.high
+    assert row.total_s.value < row.per_success_s.value
 
 
 def test_a_row_that_is_not_there_says_why(run):

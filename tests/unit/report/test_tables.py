@@ -46,8 +46,9 @@ def test_a_long_address_is_explained_below(run):
 
 
 def test_only_a_wide_page_has_every_column(run):
-    assert "per 1M" in text(run, 120)
-    assert "per 1M" not in text(run, 80)
+    assert all(name in text(run, 120) for name in ("worker-h", "p50", "p95", "CPU"))
+    narrow = text(run, 80).split("\n\n")[0]
+    assert not any(name in narrow for name in ("worker-h", "p50", "p95", "CPU"))
 
 
 def test_failures_are_counted_with_their_reason_and_interval(run):
@@ -103,3 +104,50 @@ def test_markdown_has_every_column(run):
     assert lines[2].startswith("| chroot [reference] | 6.25 [")
     assert [line.count("|") for line in lines[:5]] == [13] * 5
     assert lines[-1] == "- Results: results/x"
+
+
+def test_what_a_narrow_table_has_no_room_for_is_a_sentence(run):
+    sentence = "Worker-hours per million rollouts: chroot 3.47, docker 127, docker (a) "
+    assert sentence in " ".join(text(run, 80).split())
+    assert sentence not in " ".join(text(run, 120).split())
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_every_heading_is_explained_below(run, width):
+    page = text(run, width)
+    below = " ".join(page.split("\n\n")[1].split())
+    for heading in set(page.splitlines()[0].replace("tax rate", "tax_rate").split()) - {"substrate"}:
+        assert f"{heading.replace('_', ' ')}: " in below
+
+
+def test_what_else_ran_on_the_host_is_said_where_its_cpu_is_shown(run):
+    # 10 ms of every quiet window of 20 ms.
+    assert "before trials 0.50 cores were busy with something else" in " ".join(text(run, 120).split())
+    assert "busy with something else" not in " ".join(text(run, 80).split())
+
+
+def test_trials_whose_reference_failed_are_told(made):
+    import msgspec
+
+    from excise.meter.results import Results
+    from excise.stats.run import Run
+
+    whole = made(10)._results
+    lost = tuple(
+        msgspec.structs.replace(t, failure="lost") if (t.cell.address, t.block) == ("chroot", 3) else t for t in whole.trials
+    )
+    page = " ".join(text(Run(Results(header=whole.header, trials=lost, path=whole.path))).split())
+    assert "docker: in 1 of its 10 trials the reference failed" in page
+    assert "the reference failed" not in text(made(10))
+
+
+def test_time_counted_twice_is_a_fault_too(made):
+    import msgspec
+
+    from excise.meter.results import Results
+    from excise.stats.run import Run
+
+    whole = made(10)._results
+    short = tuple(msgspec.structs.replace(t, wall_ns=t.wall_ns - 10**6) for t in whole.trials)
+    page = " ".join(text(Run(Results(header=whole.header, trials=short, path=whole.path))).split())
+    assert "(chroot): above 1 % that is a fault of the meter" in page
