@@ -114,7 +114,8 @@ class Link:
         self._forget()
         ours, theirs = packets.pair()
         package = str(Path(excise.__file__).parents[1])
-        with theirs:
+        with theirs, contextlib.ExitStack() as undo:
+            undo.callback(ours.close)
             # -I -S: neither the user's variables nor site packages; the supervisor needs the standard library alone.
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _PROGRAM, package, str(theirs.fileno())],
@@ -123,7 +124,9 @@ class Link:
                 stdout=subprocess.DEVNULL,
                 cwd="/",
                 env={},
+                start_new_session=True,  # Ctrl-C is ours to handle, from its first instant on: it goes when we go
             )
+            undo.pop_all()
         self._control = ours
         return ours
 

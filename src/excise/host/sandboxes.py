@@ -50,11 +50,11 @@ class Sandboxes(Generic[H]):
         try:
             directory.mkdir(mode=0o700)
             return await make(directory)
-        except OSError as error:
-            raise CreateError(f"no sandbox could be made in {directory.parent}: {error.strerror}") from None
-        except BaseException:
+        except BaseException as error:
             with contextlib.suppress(OSError):
                 directory.rmdir()
+            if isinstance(error, OSError):
+                raise CreateError(f"no sandbox could be made in {directory.parent}: {error.strerror}") from None
             raise
 
     def forget(self, handle: H) -> None:

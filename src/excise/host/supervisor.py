@@ -92,6 +92,5 @@ class Supervisor:
 
 def main(control: int) -> None:
     """The whole life of the process, given the descriptor of its client's socket."""
-    os.setsid()  # Ctrl-C is the client's to handle: we go when it goes
     become_subreaper()
     Supervisor(socket.socket(fileno=control)).serve()

@@ -43,11 +43,15 @@ class LocalSubstrate:
             raise SpecError(f"local runs on the host's own files, not on image {start.image!r}; use chroot or docker for that")
 
         async def make(directory: Path) -> HostHandle:
-            workdir = directory / "work"
-            workdir.mkdir()
-            (directory / "tmp").mkdir()
             image = await resolve("host")
-            keeper = await self._sandboxes.link.keeper(directory, workdir=str(workdir), root=None, lease_s=lease_s)
+            workdir = directory / "work"
+            try:
+                workdir.mkdir()
+                (directory / "tmp").mkdir()
+                keeper = await self._sandboxes.link.keeper(directory, workdir=str(workdir), root=None, lease_s=lease_s)
+            except BaseException:
+                shutil.rmtree(directory, ignore_errors=True)  # a full disk, Ctrl-C: no keeper is there to remove it
+                raise
             return HostHandle(
                 id=request_id,
                 address=self.address,
