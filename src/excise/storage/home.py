@@ -65,5 +65,8 @@ def _own(path: Path) -> Path:
     if found.st_uid != os.geteuid():
         raise SpecError(f"{path} belongs to uid {found.st_uid}, not to you: set EXCISE_HOME to a directory you own")
     if found.st_mode & 0o077:
-        path.chmod(0o700)
+        try:
+            path.chmod(0o700)
+        except OSError as error:
+            raise SpecError(f"{path} cannot be closed to others ({error.strerror}): set EXCISE_HOME to another") from None
     return path

@@ -1,5 +1,6 @@
 """The cache and the state directory are found where the environment says, and are ours alone."""
 
+import errno
 import os
 import stat
 import tempfile
@@ -51,6 +52,17 @@ def test_nobody_else_may_enter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "all").chmod(0o755)
     (tmp_path / "all/run").chmod(0o777)
     assert [stat.S_IMODE(path.stat().st_mode) for path in (cache_dir(), state_dir())] == [0o700, 0o700]
+
+
+def test_a_directory_that_stays_open_to_others_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_only(path: Path, mode: int) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    (tmp_path / "all").mkdir(mode=0o755)
+    monkeypatch.setenv("EXCISE_HOME", str(tmp_path / "all"))
+    monkeypatch.setattr(Path, "chmod", read_only)
+    with pytest.raises(SpecError, match="set EXCISE_HOME"):
+        cache_dir()
 
 
 def test_a_runtime_directory_of_someone_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
