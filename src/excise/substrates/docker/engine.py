@@ -122,7 +122,8 @@ class Engine:
             text = await response.read()
             lines = text.splitlines() or [b"{}"]
             if response.status >= 400:
-                raise SubstrateError(f"the Docker daemon said: {text.decode('utf-8', 'replace').strip()}")
+                said = text.decode("utf-8", "replace").strip() or f"{response.status} {response.reason}"
+                raise SubstrateError(f"the Docker daemon said: {said}")
             return msgspec.json.decode(lines[-1])
 
     async def remove(self, name: str) -> None:
@@ -199,6 +200,10 @@ class Engine:
             return CapacityError(f"the Docker daemon's disk is full: `docker system prune` makes room ({message})")
         if status == 400:
             return SpecError(f"the Docker daemon does not take this spec: {message}")
+        if not message:
+            return SubstrateError(
+                f"what answers at {self.endpoint.url} ({self.endpoint.named_by}) is no Docker daemon: it said {status}"
+            )
         return CreateError(f"the Docker daemon said: {message}")
 
     def _unreachable(self, error: BaseException) -> SubstrateError:
