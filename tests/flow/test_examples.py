@@ -11,10 +11,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 ADDRESSES = ["fake", "local", "chroot", "bubblewrap", "runc", "docker"]
 
 
-def example(name: str, *words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(EXAMPLES / name), *words], capture_output=True, text=True, check=False, timeout=100
-    )
+def example(name: str, *words: str, cwd: Path | None = None) -> str:
+    argv = [sys.executable, "-W", "error", str(EXAMPLES / name), *words]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=100, cwd=cwd)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
@@ -41,9 +40,9 @@ def test_record() -> None:
 
 
 def test_measure(tmp_path: Path) -> None:
-    lines = example("measure.py", str(tmp_path / "results"), "local").splitlines()
+    lines = example("measure.py", "local", cwd=tmp_path).splitlines()
     assert any(line.startswith("local: tax rate ") for line in lines)
-    assert list((tmp_path / "results").glob("*.jsonl"))
+    assert list((tmp_path / "results").glob("*/*.jsonl"))
 
 
 @pytest.fixture(scope="module")
