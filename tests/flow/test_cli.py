@@ -80,6 +80,8 @@ def test_version() -> None:
         (["run", "chroot", "--image", "./nowhere.tar", "--", "true"], "nowhere.tar"),
         (["check"], "nothing to check"),
         (["check", "local", "--case", "nonsense"], "no promise is called nonsense"),
+        (["check", "chroot", "--image", "./nowhere.tar"], "nowhere.tar"),
+        (["doctor", "nonsense"], "`excise doctor --help`"),
         (["image", "rm", "nonsense"], "'nonsense'"),
         (["image", "build", "nonsense"], "'nonsense'"),
         (["run", "command?file=/nowhere.toml", "--", "true"], "/nowhere.toml"),
@@ -106,6 +108,12 @@ def test_an_unexpected_error_is_one_sentence_and_its_traceback_is_there_when_ask
     assert done.returncode == 1
     shown = excise("run", "local", "--", "true", PYTHONPATH=str(tmp_path), EXCISE_DEBUG="1")
     assert b"Traceback" in shown.stderr
+
+
+def test_ctrl_c_while_it_loads_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "cyclopts.py").write_text("raise KeyboardInterrupt")
+    done = excise("doctor", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stderr) == (130, b"")
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
@@ -223,6 +231,7 @@ def test_doctor_finds_by_trying() -> None:
     substrates = {finding["name"]: finding for finding in found["substrates"]}
     assert {"fake", "local", "chroot", "bubblewrap", "runc", "docker"} <= substrates.keys()
     assert substrates["local"]["works"]
+    assert "isolates nothing; the host's network" in substrates["local"]["detail"]
     for finding in (*found["substrates"], *found["machine"]):
         assert finding["detail"], finding
 

@@ -1,6 +1,7 @@
 """`excise check`: hold substrates against the contract, one line a case as it ends."""
 
 import asyncio
+import contextlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Sequence
@@ -13,15 +14,17 @@ from excise.address import parse
 from excise.api import connect
 from excise.cli.sentences import FAILED
 from excise.contract.suite import CASES, Outcome, Verdict, check, named
-from excise.errors import SpecError
+from excise.errors import SandboxLost, SpecError
+from excise.sandbox import Sandbox
 from excise.spec import Spec
+from excise.substrate import Substrate
 
 _MARKS: dict[Outcome, str] = {"kept": "kept", "broken": "BROKEN", "not declared": "-"}
 
 app = App(
     name="check",
     help_epilogue="""\
-Exit code: 1 if a promise is broken.
+Exit code: 1 if a promise is broken or no sandbox can be made; 2 when the request is wrong.
 
 Examples:
   excise check local
@@ -46,10 +49,10 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 @app.default
 def run_check(
     *addresses: str,
-    case: tuple[str, ...] = (),
-    list_: Annotated[bool, Parameter(name="--list", negative="")] = False,
+    case: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    list_: Annotated[bool, Parameter(name="--list", negative="", show_default=False)] = False,
     image: str = "host",
-    json: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> int:
     """Check that substrates keep every promise of the contract, as far as they declare the ability for it.
 
@@ -96,7 +99,15 @@ async def _check(
     address: str, spec: Spec, only: Collection[str] | None, on_verdict: Callable[[Verdict], None]
 ) -> tuple[Verdict, ...]:
     async with connect(address) as substrate:
+        await _make_one(substrate, spec)
         return await check(substrate, spec, only=only, on_verdict=on_verdict)
+
+
+async def _make_one(substrate: Substrate, spec: Spec) -> None:
+    """A wrong request, or a machine that can make no sandbox at all, is one sentence, and breaks no promise."""
+    with contextlib.suppress(SandboxLost):
+        async with Sandbox(substrate, spec, ttl_s=600.0):
+            pass
 
 
 def _line(address: str, verdict: Verdict) -> Line:

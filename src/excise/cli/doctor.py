@@ -35,7 +35,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 @app.default
-def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
+def doctor(*, json: Annotated[bool, Parameter(negative="", show_default=False)] = False) -> int:
     """Try every substrate and what they rest on, and say what works here.
 
     Parameters
@@ -47,7 +47,7 @@ def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
     if json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
     else:
-        _print("Substrates (each made a sandbox, ran `true` in it and closed it)", found.substrates)
+        _print("Substrates (yes: it made a sandbox, ran `true` in it and closed it)", found.substrates)
         _print("This machine", found.machine)
     return 0
 
@@ -83,8 +83,9 @@ def _abilities(capabilities: Capabilities) -> str:
     versions = ", ".join(v if v.startswith(name) else f"{name} {v}" for name, v in capabilities.versions.items())
     isolates = f"isolates {', '.join(sorted(capabilities.isolates))}" if capabilities.isolates else "isolates nothing"
     able = [n for n in capabilities.__struct_fields__ if getattr(capabilities, n) is True]
+    network = f"network {', '.join(sorted(capabilities.network))}" if "none" in capabilities.network else "the host's network"
     limits = f"limits {', '.join(sorted(capabilities.limits))}" if capabilities.limits else ""
-    return "; ".join(part for part in (versions, isolates, " ".join(able), limits) if part)
+    return "; ".join(part for part in (versions, isolates, network, " ".join(able), limits) if part)
 
 
 def _print(title: str, found: tuple[Finding, ...]) -> None:

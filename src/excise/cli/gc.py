@@ -22,7 +22,7 @@ Examples:
 
 
 @app.default
-def gc(*addresses: str, dry_run: Annotated[bool, Parameter(negative="")] = False) -> int:
+def gc(*addresses: str, dry_run: Annotated[bool, Parameter(negative="", show_default=False)] = False) -> int:
     """Remove sandboxes that outlived their lease or their owner.
 
     Parameters

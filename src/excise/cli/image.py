@@ -20,7 +20,7 @@ Examples:
 
 
 @app.command
-def build(name: str = "excise/base", /, *, quiet: Annotated[bool, Parameter(negative="")] = False) -> int:
+def build(name: str = "excise/base", /, *, quiet: Annotated[bool, Parameter(negative="", show_default=False)] = False) -> int:
     """Make an image ready: excise/base from Debian packages, or a root-filesystem tar.
 
     Parameters

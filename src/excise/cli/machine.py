@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from excise.cli.sentences import sentence
 from excise.errors import ExciseError
 from excise.storage.home import cache_dir
 
@@ -129,7 +130,8 @@ async def _docker_socket() -> Finding:
         writer.close()
         await writer.wait_closed()
     except (OSError, TimeoutError) as error:
-        remedy = "apt-get install docker.io && dockerd &"
+        named = "DOCKER_HOST" in os.environ
+        remedy = "unset DOCKER_HOST, or start the daemon it names" if named else "apt-get install docker.io && dockerd &"
         if isinstance(error, PermissionError):
             remedy = "usermod -aG docker $USER, then log in again"
         return Finding(name=name, works=False, detail=f"{path}: {getattr(error, 'strerror', None) or error}", remedy=remedy)
@@ -144,7 +146,8 @@ async def _cache() -> Finding:
         with tempfile.TemporaryFile(dir=place) as trial:
             trial.write(b"trial")
     except (ExciseError, OSError) as error:
-        return Finding(name=name, works=False, detail=str(error), remedy="set EXCISE_HOME to a directory you own")
+        remedy = "set EXCISE_HOME to a directory you own, on a disk with room"
+        return Finding(name=name, works=False, detail=sentence(error), remedy=remedy)
     free_bytes = shutil.disk_usage(place).free
     detail = f"{place}: {free_bytes / 2**30:.1f} GiB free"
     if free_bytes < IMAGE_BYTES:

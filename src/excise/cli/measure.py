@@ -37,7 +37,7 @@ def measure(
     reference: str | None = None,
     seed: int = 0,
     out: Path | None = None,
-    markdown: Annotated[bool, Parameter(negative="")] = False,
+    markdown: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> int:
     """Measure the tax of substrates on this machine and print the table.
 

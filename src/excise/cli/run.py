@@ -45,7 +45,7 @@ def run(
     image: str = "host",
     workdir: str | None = None,
     timeout: float = 3600.0,
-    shell: Annotated[bool, Parameter(negative="")] = False,
+    shell: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> int:
     """Run one command in a fresh sandbox; piped stdin reaches it.
 

@@ -31,7 +31,8 @@ def sentence(error: BaseException) -> str:
     """One sentence for any error; what nobody foresaw says how to see more of it."""
     match error:
         case CycloptsError():
-            return f"{str(error).rstrip('.')}; `excise --help` shows what there is"
+            command = " ".join(("excise", *(error.command_chain or ())))
+            return f"{str(error).rstrip('.')}; `{command} --help` shows what there is"
         case ExciseError():
             return str(error)
         case OSError(strerror=str(reason)):
