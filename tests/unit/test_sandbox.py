@@ -453,6 +453,7 @@ def test_it_is_closed_when_the_close_is_cancelled(owned: list[Any]) -> None:
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing
+        assert now_s() == 5, "the cleanup was carried to its end"
 
     assert closes(owned, main()) == [1]
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextvars
+import sys
 
 import pytest
 
@@ -59,6 +60,7 @@ def test_without_a_recording_nothing_is_kept() -> None:
     with span("action", "box") as unrecorded:
         assert isinstance(unrecorded, Span)
     assert trace.spans == []
+    assert sys.getrefcount(unrecorded) == 2, "ours, and the call's own: nobody else holds it"
 
 
 def test_the_inner_recording_has_the_span_and_the_outer_one_comes_back() -> None:
