@@ -15,7 +15,7 @@ import statistics
 import sys
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import aiohttp
@@ -85,7 +85,7 @@ async def timed(work: Callable[[], Awaitable[object]]) -> float:
     return time.perf_counter() - begun
 
 
-async def interleaved(pair: dict[str, Callable[[], Awaitable[object]]], rounds: int) -> dict[str, list[float]]:
+async def interleaved(pair: Mapping[str, Callable[[], Awaitable[object]]], rounds: int) -> dict[str, list[float]]:
     """Both in each round, in random order; the first round is a warm-up and is not kept."""
     seen: dict[str, list[float]] = {name: [] for name in pair}
     for number in range(rounds + 1):
