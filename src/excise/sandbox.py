@@ -34,6 +34,7 @@ from excise.errors import CreateError, ReadyTimeout, SandboxLost, SpecError
 from excise.handles import finish
 from excise.registry import make
 from excise.spec import Spec
+from excise.streaming import KIND, Streamed, Waits
 from excise.substrate import Connection, Handle, Process, Snapshot, Substrate
 from excise.trace import Span, span
 
@@ -177,7 +178,9 @@ class Sandbox:
         act = self._as_action(action, session, timeout_s, common)
         if not isinstance(act, Exec | Shell):
             raise SpecError(f"start takes a command, not {type(act).__name__}")
-        return await self._answer("start", self._live().start(act), self._timeout_s + ANSWER_GRACE_S)
+        with span("action", self._name, KIND):
+            process = await self._answer("start", self._live().start(act), self._timeout_s + ANSWER_GRACE_S)
+        return Streamed(process, self._name)
 
     def _as_action(
         self, action: str | Sequence[str] | Action, session: str | None, timeout_s: float | None, common: dict[str, Any]
@@ -234,11 +237,12 @@ class Sandbox:
 
     def download(self, path: str) -> AsyncIterator[bytes]:
         """`path` as a tar stream."""
-        return self._live().download(path)
+        return Waits(self._live().download(path), "download", self._name)
 
     async def connect(self, port: int) -> Connection:
         """A byte stream to a port inside."""
-        return await self._answer("connect", self._live().connect(port))
+        with span("connect", self._name):
+            return await self._answer("connect", self._live().connect(port))
 
     # ---- state
 
@@ -252,10 +256,12 @@ class Sandbox:
             await self._answer("reset", self._live().reset(snapshot))
 
     async def pause(self) -> None:
-        await self._answer("pause", self._live().pause())
+        with span("pause", self._name):
+            await self._answer("pause", self._live().pause())
 
     async def resume(self) -> None:
-        await self._answer("resume", self._live().resume())
+        with span("resume", self._name):
+            await self._answer("resume", self._live().resume())
 
     @asynccontextmanager
     async def fork(self, count: int) -> AsyncGenerator[tuple["Sandbox", ...]]:

@@ -1,6 +1,7 @@
 """The same, blocking: `from excise.sync import Sandbox`. Safe from many threads, which share one event loop.
 
-Recording works across it: a call's spans land in the trace of the thread that made it.
+Recording works across it: a call's spans land in the trace of the thread that made it. A thread started inside `with
+excise.record()` has none unless it runs in a copy of that context: `pool.submit(contextvars.copy_context().run, rollout)`.
 """
 
 import asyncio

@@ -17,7 +17,8 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
     tax_s: float = 0.0
     """Create, ready, cleanup, and what actions took beyond their work."""
     undivided_s: float = 0.0
-    """Actions on a substrate without a clock inside: work and tax, in proportions nobody measured."""
+    """Actions on a substrate without a clock inside, and waiting for a streamed command: work and tax, in proportions nobody
+    measured."""
     sandboxes: int = 0
 
     @property
@@ -26,7 +27,7 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         if not self.total_s:
-            return "no sandbox was used"
+            return "no sandbox was used here (a thread records only if it runs in a copy of this context: see excise.record)"
         parts = {"model": self.model_s, "work": self.work_s, "tax": self.tax_s, "undivided": self.undivided_s}
         shown = (f"{name} {100 * part / self.total_s:.0f} %" for name, part in parts.items() if part or name != "undivided")
         return ", ".join(shown)

@@ -4,18 +4,23 @@
 """`excise.measure` and `excise.record` as users call them, on `local`, which runs everywhere."""
 
 import asyncio
+import contextvars
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import excise
+import excise.sync
 from excise.api import measure_async
 from excise.errors import SpecError, SubstrateError
 from excise.meter.results import load
 from excise.sandbox import Sandbox
 from excise.storage.image import resolve
+from excise.substrates.fake import FakeSubstrate
+from excise.substrates.fake.virtual_time import run as virtually
 
 
 def test_measure_returns_rows_and_leaves_results(tmp_path):
@@ -117,3 +122,36 @@ def test_a_skipped_address_is_called_what_it_was_asked_as(tmp_path):
     asked = "fake?fail_create=1&seed=1"
     run = excise.measure(asked, "local", reference="local", blocks=1, out=tmp_path / "out")
     assert [one.address for one in run.skipped] == [asked]
+
+
+def test_waiting_for_a_streamed_command_is_not_the_models_time():
+    async def rollout():
+        async with Sandbox(FakeSubstrate(create_s=0.5)) as box:
+            process = await box.start("sleep 2; echo done")
+            await asyncio.sleep(1)  # The model, while the command runs.
+            async for _ in process.events():
+                pass
+            await asyncio.sleep(3)
+            assert (await (await box.start("sleep 4")).wait()).ok
+
+    async def recorded():
+        with excise.record() as trace:
+            await rollout()
+        return trace.shares()
+
+    found = virtually(recorded())
+    assert found.undivided_s == pytest.approx((2 - 1) + 4)
+    assert found.model_s == pytest.approx(1 + 3)
+
+
+def test_threads_record_in_a_copy_of_the_context():
+    def rollout():
+        with excise.sync.Sandbox("fake") as box:
+            box.run("true")
+
+    with excise.record() as trace, ThreadPoolExecutor(2) as pool:
+        pool.submit(rollout).result()
+        assert "no sandbox was used here" in str(trace)
+        for done in [pool.submit(contextvars.copy_context().run, rollout) for _ in range(2)]:
+            done.result()
+    assert trace.shares().sandboxes == 2
