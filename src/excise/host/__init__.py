@@ -7,5 +7,6 @@ Three kinds of process, all children of the first, none of them the user's own (
     runner       one per action or session; every process the action starts, however it detaches, stays below it
 
 Modules that run inside them use the standard library alone: `supervisor`, `keeper`, `runner`, `shell_session`,
-`file_work`, `root`, `kernel`, `descendants`, `packets`. Modules of the client: `link`, `process`, `box`.
+`file_work`, `root`, `kernel`, `descendants`, `directories`, `packets`. Modules of the client: `handle`, `sandboxes`,
+`link`, `process`, `session`, `ends`, `writable`.
 """

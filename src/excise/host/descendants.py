@@ -8,7 +8,7 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import FrameType
 
 
@@ -43,36 +43,72 @@ class Tree:
                     waiting.append(pid)
         return found
 
-    def kill_below(self, roots: Iterable[int], spare: frozenset[int] = frozenset()) -> None:
-        """Kill everything below `roots`; dead when this returns. Stopped first, so that nothing forks away meanwhile."""
+    def kill_below(self, roots: Iterable[int], spare: frozenset[int] = frozenset()) -> frozenset[int]:
+        """Kill everything below `roots`; dead when this returns, but for those returned, which we may not signal."""
         roots = tuple(roots)
-        stopped: dict[int, int] = {}
-        while new := [pid for pid in self.below(roots, spare) if pid not in stopped]:
+        seen: set[int] = set()
+        untouchable: set[int] = set()
+        # Again until nothing new is found: a fork may be under way in a process when it is stopped.
+        while new := self._stop_below(roots, spare, seen):
+            seen.update(new)
+            # Children before parents: a group whose last outside parent dies is continued by the kernel.
+            for pid in reversed(new):
+                if not _end(pid):
+                    untouchable.add(pid)
+        return frozenset(untouchable)
+
+    def _stop_below(self, roots: tuple[int, ...], spare: frozenset[int], seen: set[int]) -> list[int]:
+        """Stop what is below `roots` and not in `seen`, parents first, so that nothing forks away meanwhile."""
+        stopped: dict[int, None] = {}
+        while new := [pid for pid in self.below(roots, spare) if pid not in seen and pid not in stopped]:
             for pid in new:
-                _signal(pid, signal.SIGSTOP)
-                stopped[pid] = _pidfd(pid)
-        for pid in stopped:
-            _signal(pid, signal.SIGKILL)
-        for descriptor in stopped.values():
-            if descriptor >= 0:
-                select.select([descriptor], [], [])
-                os.close(descriptor)
+                stopped[pid] = None
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGSTOP)
+        return list(stopped)
 
     def end_all(self) -> None:
-        """Kill and reap everything below this process; returns when it has no child left."""
+        """Kill and reap everything below this process; returns when it has no child left that we may signal."""
         while True:
-            self.kill_below((os.getpid(),))
-            try:
-                os.waitpid(-1, 0)
-            except ChildProcessError:
+            untouchable = self.kill_below((os.getpid(),))
+            if not reap() or set(self.children(os.getpid())) <= untouchable:
                 return
 
+    def living(self, pids: Iterable[int]) -> list[int]:
+        """Those of `pids` that run; one that is dead and waits for its parent to notice does not."""
+        return [pid for pid in pids if self._state(pid) not in ("Z", "X", "")]
 
-def _pidfd(pid: int) -> int:
+    def _state(self, pid: int) -> str:
+        try:
+            descriptor = os.open(f"{pid}/stat", os.O_RDONLY, dir_fd=self._proc)
+        except OSError:
+            return ""
+        with open(descriptor, "rb") as file:
+            try:
+                return file.read().rpartition(b")")[2].split()[0].decode()
+            except (OSError, IndexError):
+                return ""
+
+
+def _end(pid: int) -> bool:
+    """Kill a process and wait until it is dead, one at a time: a thousand descriptors may be more than we may open."""
     try:
-        return os.pidfd_open(pid)
+        descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
-        return -1
+        return True
+    try:
+        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False  # it became another user, as sudo does
+    else:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll()
+        return True
+    finally:
+        os.close(descriptor)
 
 
 def _numbers(path: str, directory: int) -> list[int]:
@@ -87,14 +123,13 @@ def _numbers(path: str, directory: int) -> list[int]:
             return []
 
 
-def _signal(pid: int, number: int) -> None:
-    # Gone already; or a set-user-ID program, which the caller's wait and its deadline will show.
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
-
-
 def reap() -> bool:
     """Collect dead children without waiting; whether any live ones are left."""
+    return collect(lambda _: None)
+
+
+def collect(ended: Callable[[int], None]) -> bool:
+    """Tell `ended` each child that is dead, without waiting; whether any live ones are left."""
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -102,6 +137,16 @@ def reap() -> bool:
             return False
         if pid == 0:
             return True
+        ended(pid)
+
+
+def let_none_stand_still(ours: Iterable[int]) -> None:
+    """Continue those of our own children that a program has stopped: who waits for them would wait for ever."""
+    for pid in ours:
+        with contextlib.suppress(ChildProcessError, ProcessLookupError):
+            stopped = os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG)
+            if stopped is not None:
+                os.kill(pid, signal.SIGCONT)
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:

@@ -1,8 +1,12 @@
 """File actions, carried out inside the sandbox's root so that its links lead where they lead inside."""
 
+import contextlib
 import errno
+import fcntl
 import os
+import select
 import shutil
+import signal
 import socket
 import stat
 import time
@@ -17,6 +21,7 @@ _CHUNK_BYTES = 1 << 20
 def run(place: Place, request: dict[str, Any], reply: socket.socket, streams: list[int]) -> None:
     """Do one file action: data comes from streams[0], what is read goes to streams[1]."""
     began_ns = time.monotonic_ns()
+    _die_when_told(reply)
     try:
         place.enter(None, request["user"])
         files = _WORK[request["op"]](request, streams)
@@ -29,6 +34,17 @@ def run(place: Place, request: dict[str, Any], reply: socket.socket, streams: li
     else:
         outcome = {"code": 0, "files": files}
     answer(reply, {**outcome, "guest_ns": time.monotonic_ns() - began_ns})
+
+
+def _die_when_told(reply: socket.socket) -> None:
+    """Whatever the client says while we work, or its going, ends us: a FIFO or a full pipe can hold us for ever."""
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(reply, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(reply, fcntl.F_SETFL, fcntl.fcntl(reply, fcntl.F_GETFL) | os.O_ASYNC)
+    poll = select.poll()
+    poll.register(reply, select.POLLIN)
+    if poll.poll(0):  # it came before we asked for the signal
+        os._exit(1)
 
 
 def _read(request: dict[str, Any], streams: list[int]) -> None:
@@ -69,7 +85,11 @@ def _write(request: dict[str, Any], streams: list[int]) -> None:
 
 def _list(request: dict[str, Any], _: list[int]) -> list[dict[str, Any]]:
     path: str = request["path"]
-    return [_info(os.path.join(path, name), name) for name in sorted(os.listdir(path))]
+    found: list[dict[str, Any]] = []
+    for name in sorted(os.listdir(path)):
+        with contextlib.suppress(FileNotFoundError):  # removed since
+            found.append(_info(os.path.join(path, name), name))
+    return found
 
 
 def _stat(request: dict[str, Any], _: list[int]) -> list[dict[str, Any]]:

@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from excise.action import KEEP_ALL, Action, Batch, Command, Exec, FileAction, Keep, Observation, Shell, Write
-from excise.errors import SandboxLost
+from excise.errors import SandboxLost, SpecError
 from excise.guestless.tar import download, upload
 from excise.handles import environment, finish, make_ready, observe, run_batch
 from excise.host import packets
+from excise.host.ends import Ends
 from excise.host.link import Keeper
 from excise.host.process import Answers, HostProcess, Pipes, Stream
 from excise.host.runner import set_size
@@ -42,7 +43,8 @@ class HostHandle:
         self._spec = spec
         self._image_env = image_env
         self._user = user
-        self._sessions: dict[str, asyncio.Future[HostSession]] = {}
+        self._sessions: dict[str, asyncio.Task[HostSession]] = {}
+        self._processes: set[HostProcess] = set()
         self._on_close = on_close
         self._closed = False
 
@@ -69,8 +71,7 @@ class HostHandle:
             await finish(process.kill())
             raise
         finally:
-            if isinstance(process, HostProcess):
-                process.release()
+            process.release()
 
     async def start(self, action: Command) -> Process:
         return await self.begin(action, interactive=True)
@@ -101,33 +102,53 @@ class HostHandle:
         self, request: dict[str, Any], stdin: bytes, *, streaming: bool, merge: bool, keep: Keep, timeout_s: float | None
     ) -> HostProcess:
         """Input known beforehand is a file that reads it; otherwise a pipe that the caller writes."""
-        if streaming:
-            theirs, ours = os.pipe()
-            os.set_blocking(ours, False)
-        else:
-            theirs, ours = packets.memory_file(stdin) if stdin else os.open(os.devnull, os.O_RDONLY), None
-        out_read, out_write = os.pipe()
-        ends: dict[Stream, int] = {"stdout": out_read}
-        err_write = out_write
-        if not merge:
-            ends["stderr"], err_write = os.pipe()
-        pipes = Pipes(ends)
-        copies = [os.dup(descriptor) for descriptor in ends.values()]
-        answers = await self._request(request, [theirs, out_write, err_write, *copies])
-        return HostProcess(answers=answers, pipes=pipes, stdin=ours, terminal=False, keep=keep, timeout_s=timeout_s)
+        with Ends() as ends:
+            writing = None
+            if streaming:
+                reading, writing = ends.pipe()
+                os.set_blocking(writing, False)
+                ends.hand_over(reading)
+            else:
+                ends.hand_over(ends.own(packets.memory_file(stdin) if stdin else os.open(os.devnull, os.O_RDONLY)))
+            out, out_written = ends.pipe()
+            read: dict[Stream, int] = {"stdout": out}
+            err_written = out_written
+            if not merge:
+                read["stderr"], err_written = ends.pipe()
+            # The reading ends too, for when we are done reading and what the program left behind still prints.
+            ends.hand_over(out_written, err_written, *read.values())
+            answers = await self._request(request, ends)
+            ends.keep(*read.values(), *(() if writing is None else (writing,)))
+        return self._hold(
+            HostProcess(answers=answers, pipes=Pipes(read), stdin=writing, terminal=False, keep=keep, timeout_s=timeout_s)
+        )
 
     async def _on_terminal(self, request: dict[str, Any], action: Command) -> HostProcess:
         assert action.pty is not None
-        ours, theirs = os.openpty()
-        set_size(ours, action.pty.rows, action.pty.columns)
-        pipes = Pipes({"stdout": ours})
-        request["env"] = {"TERM": "xterm", **request["env"]}
-        answers = await self._request(request, [theirs, os.dup(theirs), os.dup(theirs)])
-        process = HostProcess(
-            answers=answers, pipes=pipes, stdin=os.dup(ours), terminal=True, keep=action.keep, timeout_s=action.timeout_s
+        with Ends() as ends:
+            ours, theirs = (ends.own(end) for end in os.openpty())
+            set_size(ours, action.pty.rows, action.pty.columns)
+            writing = ends.own(os.dup(ours))
+            ends.hand_over(theirs, theirs, theirs)
+            request["env"] = {"TERM": "xterm", **request["env"]}
+            answers = await self._request(request, ends)
+            ends.keep(ours, writing)
+        return self._hold(
+            HostProcess(
+                answers=answers,
+                pipes=Pipes({"stdout": ours}),
+                stdin=writing,
+                terminal=True,
+                keep=action.keep,
+                timeout_s=action.timeout_s,
+                typed=action.stdin,
+            )
         )
-        if action.stdin:
-            await process.write(action.stdin)
+
+    def _hold(self, process: HostProcess) -> HostProcess:
+        """Who started it may never read it to its end; the sandbox's end is the end of it, too."""
+        self._processes.add(process)
+        process.on_release = self._processes.discard
         return process
 
     async def _file(self, action: FileAction) -> HostProcess:
@@ -140,41 +161,52 @@ class HostHandle:
         data: bytes = request.pop("data") if isinstance(action, Write) else b""
         return await self._on_pipes(request, data, streaming=False, merge=False, keep=KEEP_ALL, timeout_s=None)
 
-    async def _request(self, request: dict[str, Any], streams: list[int]) -> Answers:
+    async def _request(self, request: dict[str, Any], ends: Ends) -> Answers:
+        """Ask the keeper for a runner, to which go the ends that were handed over."""
         ours, theirs = packets.pair()
-        try:
-            await self._keeper.send([packets.body(request), theirs.detach(), *streams])
-        except BaseException:
-            ours.close()
-            raise
+        with theirs:
+            try:
+                body = ends.own(packets.body(request))
+                await self._keeper.send([body, theirs.fileno(), *ends.handed])
+            except BaseException:
+                ours.close()
+                raise
         return Answers(ours)
 
     # ---- sessions
 
     async def _in_session(self, action: Shell, name: str) -> SessionProcess:
         refuse_options(action)
-        if name not in self._sessions:
-            self._sessions[name] = asyncio.ensure_future(self._open_session())
-        session = await asyncio.shield(self._sessions[name])
+        opening = self._sessions.get(name)
+        if opening is None:
+            opening = self._sessions[name] = asyncio.create_task(self._open_session())
+            opening.add_done_callback(lambda done: self._opened(name, done))
+        session = await asyncio.shield(opening)
         await session.turn.acquire()
         if session.answers.gone:
             session.turn.release()
             raise SandboxLost("the session's own process is gone")
         return SessionProcess(session, action)
 
+    def _opened(self, name: str, opening: asyncio.Task[HostSession]) -> None:
+        """One that could not be opened is forgotten, whether or not somebody still waits to hear of it."""
+        if opening.cancelled() or opening.exception() is not None:
+            self._sessions.pop(name, None)
+
     async def _open_session(self) -> HostSession:
-        out_read, out_write = os.pipe()
-        err_read, err_write = os.pipe()
-        pipes = Pipes({"stdout": out_read, "stderr": err_read})
-        null = os.open(os.devnull, os.O_RDONLY)
-        request = {"op": "session", "env": environment(self._image_env, self._spec), "user": self._user}
-        answers = await self._request(request, [null, out_write, err_write])
-        opened = await answers.next()
-        if opened is None or "error" in opened:
-            answers.close()
-            pipes.close()
-            raise SandboxLost(opened["error"] if opened else "the session could not be started")
-        return HostSession(answers, pipes)
+        with Ends() as ends:
+            (out, out_written), (err, err_written) = ends.pipe(), ends.pipe()
+            ends.hand_over(ends.own(os.open(os.devnull, os.O_RDONLY)), out_written, err_written)
+            request = {"op": "session", "env": environment(self._image_env, self._spec), "user": self._user}
+            answers = await self._request(request, ends)
+            opened = await answers.next()
+            if opened is None:
+                raise SandboxLost("the session could not be started")
+            if "error" in opened:
+                answers.close()
+                raise SpecError(opened["error"])
+            ends.keep(out, err)
+        return HostSession(answers, Pipes({"stdout": out, "stderr": err}))
 
     # ---- streams of files
 
@@ -211,9 +243,13 @@ class HostHandle:
         self._closed = True
         self._on_close(self)
         await self._keeper.close()
+        for process in tuple(self._processes):
+            process.release()
         sessions, self._sessions = self._sessions, {}
+        if sessions:
+            await asyncio.wait(sessions.values())
         for opening in sessions.values():
-            if opening.done() and not opening.cancelled() and opening.exception() is None:
+            if opening.exception() is None:
                 opening.result().close()
 
     def _check_open(self) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from excise.host import file_work, packets, root, runner, shell_session
-from excise.host.descendants import Tree, children_wake, children_wake_nobody, reap
+from excise.host.descendants import Tree, children_wake, children_wake_nobody, let_none_stand_still, reap
 from excise.host.kernel import become_subreaper
 from excise.host.runner import Place
 
@@ -29,7 +29,7 @@ def run(control: socket.socket, request: dict[str, Any]) -> None:
         runner.answer(control, {"error": f"{error.strerror} ({error.filename or 'user and mount namespace'})"})
         return
     runner.answer(control, {"open": True})
-    _serve(control, place, request["lease_s"], children_wake())
+    _serve(control, place, request["lease_s"], tree)
     tree.end_all()
 
 
@@ -41,8 +41,9 @@ def _make_place(request: dict[str, Any]) -> Place:
     return Place(root.build(request["directory"], plan), request["workdir"], limited=limited)
 
 
-def _serve(control: socket.socket, place: Place, lease_s: float, woken: int) -> None:
+def _serve(control: socket.socket, place: Place, lease_s: float, tree: Tree) -> None:
     expires_s = time.monotonic() + lease_s
+    woken = children_wake()
     poll = select.poll()
     poll.register(control, select.POLLIN)
     poll.register(woken, select.POLLIN)
@@ -51,6 +52,7 @@ def _serve(control: socket.socket, place: Place, lease_s: float, woken: int) -> 
             if descriptor == woken:
                 os.read(woken, 512)
                 reap()
+                let_none_stand_still(tree.children(os.getpid()))
                 continue
             packet = packets.receive(control)
             if packet is None:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -14,7 +13,10 @@ from typing import Any
 import excise
 from excise.errors import CreateError, SandboxLost
 from excise.host import packets
+from excise.host.directories import remove
+from excise.host.writable import Writable
 
+_IN_FLIGHT_BYTES = 8192
 _PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -28,7 +30,10 @@ class Keeper:
 
     def __init__(self, control: socket.socket, gone: int, directory: str, *, on_close: Callable[["Keeper"], None]) -> None:
         control.setblocking(False)
+        # Few requests in flight: the kernel counts the descriptors in them against what this user may open.
+        control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _IN_FLIGHT_BYTES)
         self._control = control
+        self._writable = Writable(control.fileno())
         self._gone = gone
         self._directory = directory
         self._on_close = on_close
@@ -44,25 +49,16 @@ class Keeper:
             raise CreateError(f"the sandbox's root could not be mounted: {record['error']}")
 
     async def send(self, descriptors: list[int], note: dict[str, Any] | None = None) -> None:
-        """Hand over a request; its descriptors are closed here whatever happens."""
-        loop = asyncio.get_running_loop()
-        try:
-            while True:
-                try:
-                    packets.send(self._control, descriptors, note)
-                    return
-                except BlockingIOError:
-                    writable = loop.create_future()
-                    loop.add_writer(self._control, lambda waiting=writable: waiting.done() or waiting.set_result(None))
-                    try:
-                        await writable
-                    finally:
-                        loop.remove_writer(self._control)
-        except OSError as error:
-            raise SandboxLost(f"the process that keeps this sandbox is gone: {error.strerror or error}") from None
-        finally:
-            for descriptor in set(descriptors):
-                os.close(descriptor)
+        """Hand over a request; the descriptors stay the caller's to close."""
+        while True:
+            try:
+                packets.send(self._control, descriptors, note)
+            except BlockingIOError:
+                await self._writable.wait()
+            except OSError as error:
+                raise SandboxLost(f"the process that keeps this sandbox does not answer: {error.strerror}") from None
+            else:
+                return
 
     async def close(self) -> None:
         if self._closing is None:
@@ -74,11 +70,12 @@ class Keeper:
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_WR)
         await _end_of(self._control.fileno())
+        self._writable.forget()
         self._control.close()
         await _end_of(self._gone)
         os.close(self._gone)
         # The supervisor has removed it, unless it was killed: then it falls to us.
-        await asyncio.to_thread(shutil.rmtree, self._directory, ignore_errors=True)
+        await asyncio.to_thread(remove, self._directory)
 
 
 async def _end_of(descriptor: int) -> None:
@@ -135,19 +132,17 @@ class Link:
     ) -> Keeper:
         """Open a sandbox's keeper; `directory` is the sandbox's own and goes with it, unless we must `keep` it for gc."""
         control = self._start()
-        ours, theirs = packets.pair()
-        gone, gone_here = os.pipe()
         request = {"directory": str(directory), "workdir": workdir, "root": root, "lease_s": lease_s, "keep": keep}
-        descriptors = [packets.body(request), theirs.detach(), gone_here]
-        try:
-            packets.send(control, descriptors)
-        except OSError as error:
-            ours.close()
-            os.close(gone)
-            raise CreateError(f"the supervisor of this machine's sandboxes is gone: {error.strerror}") from None
-        finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
+        ours, theirs = packets.pair()
+        with theirs, contextlib.ExitStack() as always, contextlib.ExitStack() as undo:
+            undo.callback(ours.close)
+            gone, gone_there = os.pipe()
+            undo.callback(os.close, gone)
+            always.callback(os.close, gone_there)
+            body = packets.body(request)
+            always.callback(os.close, body)
+            packets.send(control, [body, theirs.fileno(), gone_there])
+            undo.pop_all()
         keeper = Keeper(ours, gone, str(directory), on_close=self._keepers.discard)
         self._keepers.add(keeper)
         try:
@@ -164,16 +159,7 @@ class Link:
         process = self._process
         self._forget()
         if process is not None:
-            pidfd = os.pidfd_open(process.pid)
-            loop = asyncio.get_running_loop()
-            ended = loop.create_future()
-            loop.add_reader(pidfd, lambda: ended.done() or ended.set_result(None))
-            try:
-                await ended
-                process.wait()
-            finally:
-                loop.remove_reader(pidfd)
-                os.close(pidfd)
+            await asyncio.to_thread(process.wait)
 
     def _forget(self) -> None:
         control, self._control, self._process = self._control, None, None

@@ -21,9 +21,13 @@ def pair() -> tuple[socket.socket, socket.socket]:
 def memory_file(data: bytes) -> int:
     """A descriptor that reads `data` from its beginning."""
     descriptor = os.memfd_create("excise")
-    with open(descriptor, "wb", closefd=False) as file:
-        file.write(data)
-    os.lseek(descriptor, 0, os.SEEK_SET)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
@@ -33,6 +37,28 @@ def body(request: dict[str, Any]) -> int:
 
 def send(sock: socket.socket, descriptors: list[int], note: dict[str, Any] | None = None) -> None:
     socket.send_fds(sock, [json.dumps(note or {}).encode()], descriptors)
+
+
+def tell(sock: socket.socket, record: dict[str, Any]) -> None:
+    """Send an answer; one that a packet cannot hold, such as a long list of files, as a memory file beside it."""
+    data = json.dumps(record).encode()
+    if len(data) <= _PACKET_BYTES:
+        sock.send(data)
+        return
+    descriptor = memory_file(data)
+    try:
+        send(sock, [descriptor])
+    finally:
+        os.close(descriptor)
+
+
+def hear(sock: socket.socket) -> dict[str, Any] | None:
+    """The next answer; None when the other side is gone."""
+    packet = receive(sock)
+    if packet is None:
+        return None
+    record, descriptors = packet
+    return read_body(descriptors[0]) if descriptors else record
 
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]] | None:

@@ -7,16 +7,17 @@ import fcntl
 import os
 import socket
 import termios
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal
 
 import msgspec
 
 from excise.action import End, Event, Exit, FileInfo, Keep, Observation, Output
 from excise.errors import SandboxLost, SpecError
-from excise.handles import observe
+from excise.handles import finish, observe
 from excise.host import packets
 from excise.host.runner import set_size
+from excise.host.writable import Writable
 
 _PIECE_BYTES = 65536
 Stream = Literal["stdout", "stderr"]
@@ -32,6 +33,13 @@ class Pipes:
 
     async def until(self, done: asyncio.Future[Any]) -> AsyncIterator[Output]:
         """Output as it comes, until `done`; then what is in the pipes at that moment, and no more."""
+        async for output in self.live(done):
+            yield output
+        for output in self.rest():
+            yield output
+
+    async def live(self, done: asyncio.Future[Any]) -> AsyncIterator[Output]:
+        """Output as it comes, until `done`."""
         while not done.done():
             got = False
             for stream in tuple(self._ends):
@@ -42,13 +50,20 @@ class Pipes:
                 await asyncio.sleep(0)  # other tasks' turn: a fast producer must not hold the loop
             else:
                 await self._readable(done)
+
+    def rest(self) -> list[Output]:
+        """What is in the pipes now, which is no more than pipes hold."""
+        found: list[Output] = []
         for stream in tuple(self._ends):
             left = self._waiting_bytes(stream)
             while left > 0 and (data := self._read(stream, min(left, _PIECE_BYTES))):
                 left -= len(data)
-                yield Output(stream, data)
+                found.append(Output(stream, data))
+        return found
 
     def _read(self, stream: Stream, most: int) -> bytes:
+        if stream not in self._ends:
+            return b""  # closed while the reader was elsewhere
         try:
             data = os.read(self._ends[stream], most)
         except BlockingIOError:
@@ -56,7 +71,7 @@ class Pipes:
         except OSError:
             data = b""  # a terminal says EIO where a pipe says end of file
         if not data:
-            os.close(self._ends.pop(stream))
+            close_watched(self._ends.pop(stream))
         return data
 
     def _waiting_bytes(self, stream: Stream) -> int:
@@ -83,8 +98,15 @@ class Pipes:
                 loop.remove_reader(descriptor)
 
     def close(self) -> None:
+        """Whoever reads meanwhile finds nothing more, and waits for the end alone."""
         while self._ends:
-            os.close(self._ends.popitem()[1])
+            close_watched(self._ends.popitem()[1])
+
+
+def close_watched(descriptor: int) -> None:
+    """Close what the loop may be watching: closed behind its back, it is mixed up with the next of the same number."""
+    asyncio.get_running_loop().remove_reader(descriptor)
+    os.close(descriptor)
 
 
 class Answers:
@@ -103,14 +125,16 @@ class Answers:
 
     def _receive(self) -> None:
         try:
-            packet = packets.receive(self._sock)
+            record = packets.hear(self._sock)
         except BlockingIOError:
             return
-        if packet is None:
+        except OSError:  # out of descriptors: what it said is lost, and with it the action
+            record = None
+        if record is None:
             self.close()
             return
         waiting, self._waiting = self._waiting, self._loop.create_future()
-        waiting.set_result(packet[0])
+        waiting.set_result(record)
 
     def order(self, note: dict[str, Any], descriptors: list[int] | None = None) -> None:
         """Tell the runner something; if it is gone, its silence says so elsewhere."""
@@ -132,18 +156,34 @@ class HostProcess:
     """A `Process` on this machine."""
 
     def __init__(
-        self, *, answers: Answers, pipes: Pipes, stdin: int | None, terminal: bool, keep: Keep, timeout_s: float | None
-    ):
+        self,
+        *,
+        answers: Answers,
+        pipes: Pipes,
+        stdin: int | None,
+        terminal: bool,
+        keep: Keep,
+        timeout_s: float | None,
+        typed: bytes = b"",
+    ) -> None:
+        """`typed` is written to its stdin, as far as it reads."""
         self.id = os.urandom(8).hex()
         self._answers = answers
         self._pipes = pipes
         self._stdin = stdin
+        self._writable = None if stdin is None else Writable(stdin)
         self._terminal = terminal
         self._keep = keep
         self._exit = answers.next()
         self._timed_out = False
         self._ended: Observation | None = None
         self._timer = None if timeout_s is None else asyncio.get_running_loop().call_later(timeout_s, self._time_out)
+        self._typing = asyncio.create_task(self._type(typed)) if typed else None
+        self.on_release: Callable[[HostProcess], None] = lambda _: None
+
+    async def _type(self, data: bytes) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            await self.write(data)
 
     def _time_out(self) -> None:
         self._timed_out = not self._exit.done()
@@ -157,6 +197,9 @@ class HostProcess:
         if record is None:
             self._answers.close()
             raise SandboxLost("the process that watched over this action is gone")
+        if self._timed_out and record.get("living") and not record.get("killed"):
+            await finish(self.kill())  # it ended just before it was told to: what it left must not live on
+            record["living"] = False
         self._ended = as_observation(record, timed_out=self._timed_out)
         if self._ended.still_running:
             self._answers.order({"drain": True})
@@ -168,32 +211,28 @@ class HostProcess:
         if self._timer is not None:
             self._timer.cancel()
         self._pipes.close()
-        self._close_input()
+        self._close_input()  # which ends the typing, too
 
     def _close_input(self) -> None:
         stdin, self._stdin = self._stdin, None
-        if stdin is not None:
+        if stdin is not None and self._writable is not None:
+            self._writable.forget()
             os.close(stdin)
 
     async def wait(self) -> Observation:
         return self._ended if self._ended is not None else await observe(self, self._keep)
 
     async def write(self, data: bytes) -> None:
-        loop = asyncio.get_running_loop()
         view = memoryview(data)
         while view:
-            stdin = self._stdin
-            if stdin is None:
+            if self._stdin is None or self._writable is None:
                 raise BrokenPipeError("this process's stdin is closed")
             try:
-                view = view[os.write(stdin, view) :]
+                view = view[os.write(self._stdin, view) :]
             except BlockingIOError:
-                writable = loop.create_future()
-                loop.add_writer(stdin, lambda waiting=writable: waiting.done() or waiting.set_result(None))
-                try:
-                    await writable
-                finally:
-                    loop.remove_writer(stdin)
+                await self._writable.wait()
+            except OSError as error:  # a terminal says EIO where a pipe is broken
+                raise BrokenPipeError(error.errno, "this process no longer reads") from None
 
     async def close_stdin(self) -> None:
         if self._terminal:
@@ -230,6 +269,7 @@ class HostProcess:
         """Let go of everything. A program that still runs is killed; what an ended one left running is not."""
         self._release()
         self._answers.close()
+        self.on_release(self)
 
 
 def as_observation(record: dict[str, Any], *, timed_out: bool) -> Observation:

@@ -3,6 +3,7 @@
 The keeper's mount namespace is what makes it leave nothing behind: when the last process is gone, so are the mounts.
 """
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from excise.host.kernel import (
     unshare,
 )
 
+_MOST_LINKS = 40
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 
 
@@ -54,13 +56,37 @@ def build(directory: str, plan: dict[str, Any]) -> str:
         options += ",userxattr"
     mount("overlay", root, "overlay", 0, options)
     for source, inside in plan["binds"]:
-        _show(source, root + inside)
+        _show(source, led(root, inside))
     for name in _DEVICES:
-        _device(f"/dev/{name}", f"{root}/dev/{name}")
-    for path, mode in ((f"{root}/tmp", 0o1777), (f"{root}/dev/shm", 0o1777), (root + plan["workdir"], 0o777)):
+        _device(f"/dev/{name}", led(root, f"/dev/{name}"))
+    for inside, mode in (("/tmp", 0o1777), ("/dev/shm", 0o1777), (plan["workdir"], 0o777)):
+        path = led(root, inside)
         os.makedirs(path, exist_ok=True)
         os.chmod(path, mode)
     return root
+
+
+def led(root: str, path: str) -> str:
+    """Where `path` leads for a process whose / is `root`. We are not one yet, and an image's links could lead us out."""
+    ahead = path.split("/")[::-1]
+    found: list[str] = []
+    links = 0
+    while ahead:
+        name = ahead.pop()
+        here = "/".join((root, *found, name))
+        if name == "..":
+            del found[-1:]
+        elif os.path.islink(here):
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            target = os.readlink(here)
+            if target.startswith("/"):
+                found.clear()
+            ahead += target.split("/")[::-1]
+        elif name not in ("", "."):
+            found.append(name)
+    return "/".join((root, *found))
 
 
 def _escaped(path: str) -> str:

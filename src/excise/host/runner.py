@@ -5,7 +5,6 @@ It outlives the program while processes the program left behind are running, so 
 
 import contextlib
 import fcntl
-import json
 import os
 import pwd
 import resource
@@ -71,7 +70,7 @@ def run(place: Place, request: dict[str, Any], reply: socket.socket, streams: li
     tree = Tree()
     try:
         variables = place.enter(request["cwd"], request["user"])
-    except (OSError, LookupError) as error:
+    except (OSError, LookupError, ValueError) as error:  # ValueError: a NUL byte in the directory's name
         _refuse(reply, streams[2], NOT_FOUND, str(error))
         return
     environment = {**variables, **request["env"]}
@@ -131,8 +130,10 @@ def _spawn_on_terminal(program: str, argv: list[str], environment: dict[str, str
         for number in _IGNORED_BY_PYTHON:
             signal.signal(number, signal.SIG_DFL)
         os.execve(program, argv, environment)
-    except OSError as error:
-        os.write(2, f"excise: {argv[0]}: {error.strerror}\n".encode())
+    except (OSError, ValueError) as error:
+        os.write(2, f"excise: {argv[0]}: {error}\n".encode())
+        if isinstance(error, FileNotFoundError):
+            os._exit(NOT_FOUND)
     finally:
         os._exit(NOT_EXECUTABLE)
 
@@ -247,7 +248,7 @@ def _discard(descriptor: int) -> bool:
 def answer(reply: socket.socket, record: dict[str, Any]) -> None:
     """Tell the client; if it is gone there is nobody to tell."""
     with contextlib.suppress(OSError):
-        reply.send(json.dumps(record).encode())
+        packets.tell(reply, record)
 
 
 def set_size(terminal: int, rows: int, columns: int) -> None:

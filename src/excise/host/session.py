@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 
-from excise.action import Event, Exit, Observation, Shell
+from excise.action import Event, Exit, Observation, Output, Shell
 from excise.errors import SandboxLost, SpecError, Unsupported
 from excise.handles import observe
 from excise.host import packets
@@ -24,6 +24,8 @@ def refuse_options(action: Shell) -> None:
         )
         if asked
     ]
+    if any("\ud800" <= character <= "\udbff" for character in action.script):
+        raise SpecError("a script cannot hold half a surrogate pair: no encoding passes it on")
     if given:
         raise SpecError(f"a session's action takes no {', '.join(given)}: use cd, export or a redirection inside the script")
 
@@ -42,7 +44,7 @@ class HostSession:
 
 
 class SessionProcess:
-    """One action of a session, as a `Process`. It holds the session's turn until its end."""
+    """One action of a session, as a `Process`. It holds the session's turn until its end, whether or not it is read."""
 
     def __init__(self, session: HostSession, action: Shell) -> None:
         self.id = os.urandom(8).hex()
@@ -50,45 +52,58 @@ class SessionProcess:
         self._action = action
         self._exit = session.answers.next()
         self._timed_out = False
+        self._settled = False
+        self._rest: list[Output] = []
+        """What was still in the pipes at its end: taken out, so that the next action does not read it."""
         self._ended: Observation | None = None
         request = packets.body({"script": action.script, "merge": action.merge})
         session.answers.order({"run": True}, [request])
         os.close(request)
         timeout_s = action.timeout_s
         self._timer = None if timeout_s is None else asyncio.get_running_loop().call_later(timeout_s, self._time_out)
+        self._exit.add_done_callback(self._settle)
 
     def _time_out(self) -> None:
         self._timed_out = not self._exit.done()
         self._session.answers.order({"kill": True})
 
-    async def events(self) -> AsyncIterator[Event]:
-        async for output in self._session.pipes.until(self._exit):
-            yield output
-        record = self._finish()
-        if record is None:
-            raise SandboxLost("the session's own process is gone")
-        self._ended = as_observation(record, timed_out=self._timed_out)
-        yield Exit(self._ended)
-
-    def _finish(self) -> dict[str, object] | None:
+    def _settle(self, _: object = None) -> None:
+        """Its end, once."""
+        if self._settled:
+            return
+        self._settled = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._session.turn.locked() and self._ended is None:
-            self._session.turn.release()
-        return self._exit.result()
+        self._rest = self._session.pipes.rest()
+        record = self._exit.result()
+        if record is not None:
+            self._ended = as_observation(record, timed_out=self._timed_out and bool(record["killed"]))
+        self._session.turn.release()
+
+    async def events(self) -> AsyncIterator[Event]:
+        async for output in self._session.pipes.live(self._exit):
+            yield output
+        self._settle()
+        rest, self._rest = self._rest, []
+        for output in rest:
+            yield output
+        if self._ended is None:
+            raise SandboxLost("the session's own process is gone")
+        yield Exit(self._ended)
 
     async def wait(self) -> Observation:
-        return self._ended if self._ended is not None else await observe(self, self._action.keep)
+        return await observe(self, self._action.keep)
 
     async def kill(self) -> None:
         """Kill the command; the shell lives on."""
         if not self._exit.done():
             self._session.answers.order({"kill": True})
-        async for _ in self._session.pipes.until(self._exit):
-            pass  # what it printed goes with it: the next action must not read it
-        record = self._finish()
-        if record is not None and self._ended is None:
-            self._ended = as_observation(record, timed_out=False)
+        async for _ in self._session.pipes.live(self._exit):
+            pass  # what it prints goes with it: a shell that is stuck in printing would not come back
+        self._settle()
+
+    def release(self) -> None:
+        """The session keeps all that it used."""
 
     async def write(self, data: bytes) -> None:
         raise Unsupported(f"a session's action has no stdin to write {len(data)} bytes to; start one without a session")

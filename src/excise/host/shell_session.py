@@ -78,32 +78,34 @@ class _Session:
     def _command(self, request: dict[str, Any]) -> dict[str, Any]:
         if _ended(self.shell):
             self._replace()
-        earlier = frozenset(self._below())
+        earlier = self._below()
         nonce = secrets.token_hex(8)
         merge = "2>&1 " if request["merge"] else ""
         began_ns = time.monotonic_ns()
-        self._say_all(
-            f"eval {shlex.quote(request['script'])} </dev/null {merge}{_STATUS}>&-; printf '{nonce} %s\\n' $? >&{_STATUS}\n"
-        )
+        # On a line of its own, because bash drops the rest of a line when SIGINT ends it or the program it waits for.
+        # `builtin`, because a session may have functions of any name.
+        self._say_all(f"builtin eval {shlex.quote(request['script'])} </dev/null {merge}{_STATUS}>&-\n{_report(nonce)}")
         code, killed = self._await_status(nonce, earlier)
-        outcome: dict[str, Any] = {"guest_ns": time.monotonic_ns() - began_ns, "killed": killed, "replaced": False}
+        outcome: dict[str, Any] = {"guest_ns": time.monotonic_ns() - began_ns, "killed": killed, "code": code}
         if code is None:
             if killed:
                 self.tree.kill_below((os.getpid(),), spare=earlier)
-            code = self._replace()
-            outcome["replaced"] = True
-        return {**outcome, "code": code, "living": bool(self._below())}
+            outcome |= {**self._replace(), "replaced": True}
+        return {**outcome, "living": bool(self._below() - earlier)}
 
     def _say_all(self, text: str) -> None:
         # Larger than a pipe holds is fine: bash reads while we write.
-        view = memoryview(text.encode())
+        view = memoryview(text.encode("utf-8", "surrogateescape"))
         with contextlib.suppress(BrokenPipeError):
             while view:
                 view = view[os.write(self.shell.commands, view) :]
 
-    def _below(self) -> list[int]:
+    def _below(self) -> frozenset[int]:
         """What commands have left running: below the shell, or orphaned to us."""
-        return [*self.tree.below((self.shell.pid,)), *self.tree.below((os.getpid(),), frozenset((self.shell.pid,)))]
+        for orphan in self.tree.children(os.getpid()):
+            if orphan != self.shell.pid:
+                os.waitpid(orphan, os.WNOHANG)
+        return frozenset(self.tree.living(self.tree.below((os.getpid(),)))) - {self.shell.pid}
 
     def _await_status(self, nonce: str, earlier: frozenset[int]) -> tuple[int | None, bool]:
         """The command's status, or None if the shell is gone or stuck; and whether it was killed."""
@@ -134,7 +136,7 @@ class _Session:
             os.kill(shell.pid, signal.SIGINT)
             nonce = secrets.token_hex(8)
             # Blank lines first: an interrupted reader may drop the beginning of what comes next.
-            shell.say(f"\n\n:\nprintf '{nonce} %s\\n' $? >&{_STATUS}")
+            shell.say(f"\n\n:\n{_report(nonce)}")
             deadline_s = time.monotonic() + patience_s
             while (left_s := deadline_s - time.monotonic()) > 0:
                 ready, _, _ = select.select([shell.status, shell.end], [], [], left_s)
@@ -146,15 +148,20 @@ class _Session:
                     return code
         return None
 
-    def _replace(self) -> int | None:
-        """End the shell, if it lives, and stand a new one in its place; the old one's exit code if it ended by itself."""
+    def _replace(self) -> dict[str, int | None]:
+        """End the shell, if it lives, and stand a new one in its place; how the old one ended."""
         shell = self.shell
         with contextlib.suppress(ProcessLookupError):
             os.kill(shell.pid, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(os.waitpid(shell.pid, 0)[1])
         shell.close()
         self.shell = _Shell(self.environment, self.streams)
-        return code if code >= 0 else None
+        return {"code": code if code >= 0 else None, "signal": -code if code < 0 else None}
+
+
+def _report(nonce: str) -> str:
+    """The line that makes the shell tell the last command's status."""
+    return f"builtin printf '{nonce} %s\\n' $? >&{_STATUS}\n"
 
 
 def _status(shell: _Shell, nonce: str) -> int | None:
@@ -178,7 +185,7 @@ def run(place: Place, request: dict[str, Any], reply: socket.socket, streams: li
     try:
         variables = place.enter(None, request["user"])
         session = _Session({**variables, **request["env"]}, reply, streams, tree)
-    except (OSError, LookupError) as error:
+    except (OSError, LookupError, ValueError) as error:
         answer(reply, {"code": NOT_FOUND, "error": f"a session needs bash in the image: {error}"})
         return
     answer(reply, {"open": True})

@@ -7,12 +7,13 @@ it and removes the sandbox's directory.
 import contextlib
 import os
 import select
-import shutil
+import signal
 import socket
 from typing import Any
 
 from excise.host import keeper, packets
-from excise.host.descendants import Tree, children_wake, children_wake_nobody
+from excise.host.descendants import Tree, children_wake, children_wake_nobody, collect, let_none_stand_still
+from excise.host.directories import remove
 from excise.host.kernel import become_subreaper
 
 
@@ -52,9 +53,16 @@ class Supervisor:
         self._tree.end_all()
 
     def _open(self, descriptors: list[int]) -> None:
-        body, control, gone = descriptors
-        request = packets.read_body(body)
-        pid = os.fork()
+        """Fork a keeper. If that cannot be, the client sees its socket close; other sandboxes go on."""
+        try:
+            body, control, gone = descriptors
+            request = packets.read_body(body)
+            pid = os.fork()
+        except (OSError, ValueError):  # no process or no descriptor to be had
+            for descriptor in descriptors:
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
+            return
         if pid == 0:
             self._be_keeper(control, gone, request)
         os.close(control)
@@ -71,26 +79,32 @@ class Supervisor:
         os._exit(0)
 
     def _reap(self) -> None:
-        while True:
-            try:
-                pid, _ = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if pid == 0:
-                return
+        dead: list[int] = []
+        collect(dead.append)
+        for pid in dead:
             kept = self._kept.pop(pid, None)
             if kept is not None:
                 self._clear(kept)
+        let_none_stand_still(self._kept)
 
     def _clear(self, kept: _Kept) -> None:
         """End what a dead keeper left (it fell to us, and only keepers are rightly ours), and remove its directory."""
         self._tree.kill_below((os.getpid(),), frozenset(self._kept))
         if not kept.keep:
-            shutil.rmtree(kept.directory, ignore_errors=True)
+            remove(kept.directory)
         os.close(kept.gone)
+
+
+def _signals_as_new() -> None:
+    """What our client ignores or blocks (a job in the background ignores Ctrl-C) must not reach a sandbox's programs."""
+    for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def main(control: int) -> None:
     """The whole life of the process, given the descriptor of its client's socket."""
+    _signals_as_new()
     become_subreaper()
     Supervisor(socket.socket(fileno=control)).serve()
