@@ -131,6 +131,27 @@ def test_steps_are_done_in_order_before_boot_and_ready() -> None:
     virtual_time.run(main())
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        Shell('echo "$A" "$(pwd)" > /work/f; yes', cwd="/tmp", env={"A": "a"}),
+        Exec(("sh", "-c", 'echo "$A" "$1" > /work/f; yes', "sh", "/tmp"), env={"A": "a"}),
+    ],
+    ids=["shell", "exec"],
+)
+def test_a_boot_command_is_left_running_and_what_it_prints_stalls_nobody(command: Shell | Exec) -> None:
+    spec = Spec(boot=(command,), ready=(Shell("test -s f"),))
+
+    async def main() -> None:
+        handle = await created(spec)
+        await start_up(handle, spec)
+        assert (await handle.run(Read("f"))).stdout == b"a /tmp\n"
+        assert [proc.argv[0] for proc in handle.machine.processes.values()].count("yes") == 1
+        await handle.close()
+
+    virtual_time.run(main())
+
+
 def failure(spec: Spec, substrate: FakeSubstrate | None = None) -> str:
     async def main() -> str:
         handle = await created(spec, substrate)
