@@ -28,6 +28,10 @@ class Repeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str = ""
 
 
+class _Declared(Capabilities, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Capabilities as a recipe writes them: a misspelt one is refused, not left undeclared."""
+
+
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The TOML file."""
 
@@ -57,7 +61,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     files: Mapping[str, str] = {}
     """Written below `${state}` before create; in *.json files values are escaped."""
     repeat: Mapping[str, Repeat] = {}
-    capabilities: Capabilities = Capabilities()
+    capabilities: _Declared = _Declared()
 
 
 def load(path: Path) -> Recipe:
@@ -66,9 +70,7 @@ def load(path: Path) -> Recipe:
     except OSError as error:
         raise SpecError(f"{path} cannot be read: {error.strerror}") from None
     except msgspec.DecodeError as error:
-        raise SpecError(
-            f"{path} is not a command substrate's TOML: {error}; see the files in excise/substrates/command/recipes"
-        ) from None
+        raise SpecError(f"{path} is not a command substrate's TOML: {error}; docs/recipes.md has every field") from None
 
 
 class Filling:
