@@ -14,6 +14,7 @@ from excise.contract.case import Case, case, declared
 from excise.errors import SandboxLost, SpecError
 from excise.spec import Spec
 from excise.substrate import Capabilities, Handle
+from excise.substrates.fake import virtual_time
 
 Body = Callable[[Bench], Coroutine[Any, Any, None]]
 
@@ -166,3 +167,13 @@ def test_each_verdict_is_told_as_it_comes() -> None:
     verdicts = asyncio.run(checked())
     assert heard == [v.case.name for v in verdicts] == ["exit-code", "argv-exact"]
     assert all(isinstance(v.case, Case) for v in verdicts)
+
+
+def test_an_image_that_works_in_the_root_directory_breaks_no_promise() -> None:
+    """As most images of a Docker daemon do."""
+
+    async def checked() -> tuple[suite.Verdict, ...]:
+        async with connect("fake") as substrate:
+            return await suite.check(substrate, Spec(workdir="/"))
+
+    assert [v.case.name for v in virtual_time.run(checked()) if v.outcome == "broken"] == []

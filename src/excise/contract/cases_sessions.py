@@ -16,7 +16,7 @@ SESSIONS = ("sessions",)
 async def _in_sub(bench: Bench) -> tuple[Sandbox, str]:
     box = await bench.sandbox()
     await box.make_dir("sub")
-    return box, f"{await workdir(box)}/sub"
+    return box, f"{(await workdir(box)).rstrip('/')}/sub"
 
 
 async def _usable(box: Sandbox, after: str) -> None:
