@@ -99,7 +99,7 @@ def test_a_recording_ends_with_its_block() -> None:
             async with Sandbox(substrate):
                 pass
         assert trace.spans == []
-        assert str(trace) == "no sandbox was used"
+        assert str(trace).startswith("no sandbox was used")
 
     virtual_time.run(main())
 

@@ -134,8 +134,8 @@ def test_steps_are_done_in_order_before_boot_and_ready() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        Shell('echo "$A" "$(pwd)" > /work/f; yes', cwd="/tmp", env={"A": "a"}),
-        Exec(("sh", "-c", 'echo "$A" "$1" > /work/f; yes', "sh", "/tmp"), env={"A": "a"}),
+        Shell('echo "$A" "$(pwd)" > ../work/f; yes', cwd="/tmp", env={"A": "a"}),
+        Exec(("sh", "-c", 'echo "$A" "$1" > f; yes', "sh", "/tmp"), env={"A": "a"}),
     ],
     ids=["shell", "exec"],
 )
