@@ -51,10 +51,14 @@ class Tree:
         # Again until nothing new is found: a fork may be under way in a process when it is stopped.
         while new := self._stop_below(roots, spare, seen):
             seen.update(new)
-            # Children before parents: a group whose last outside parent dies is continued by the kernel.
+            # Children before parents: a group whose last outside parent dies is continued by the kernel. All before any is
+            # waited for: a process namespace's first process ends only when the parents of the others have seen them end.
             for pid in reversed(new):
-                if not _end(pid):
+                if not _kill(pid):
                     untouchable.add(pid)
+            for pid in new:
+                if pid not in untouchable:
+                    _wait_for_end(pid)
         return frozenset(untouchable)
 
     def _stop_below(self, roots: tuple[int, ...], spare: frozenset[int], seen: set[int]) -> list[int]:
@@ -90,25 +94,27 @@ class Tree:
                 return ""
 
 
-def _end(pid: int) -> bool:
-    """Kill a process and wait until it is dead, one at a time: a thousand descriptors may be more than we may open."""
+def _kill(pid: int) -> bool:
+    """False if we may not: it became another user, as sudo does."""
     try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return True
     except PermissionError:
-        return False  # it became another user, as sudo does
-    else:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        poll.poll()
-        return True
-    finally:
-        os.close(descriptor)
+        return False
+    return True
+
+
+def _wait_for_end(pid: int) -> None:
+    """Return when it is dead. One descriptor at a time: a thousand may be more than we may open."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    poll.poll()
+    os.close(descriptor)
 
 
 def _numbers(path: str, directory: int) -> list[int]:

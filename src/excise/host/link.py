@@ -28,7 +28,9 @@ main(int(sys.argv[2]))
 class Keeper:
     """A keeper as its client sees it. Closing it ends every process below and removes the sandbox's directory."""
 
-    def __init__(self, control: socket.socket, gone: int, directory: str, *, on_close: Callable[["Keeper"], None]) -> None:
+    def __init__(
+        self, control: socket.socket, gone: int, directory: str | None, *, on_close: Callable[["Keeper"], None]
+    ) -> None:
         control.setblocking(False)
         # Few requests in flight: the kernel counts the descriptors in them against what this user may open.
         control.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _IN_FLIGHT_BYTES)
@@ -74,8 +76,9 @@ class Keeper:
         self._control.close()
         await _end_of(self._gone)
         os.close(self._gone)
-        # The supervisor has removed it, unless it was killed: then it falls to us.
-        await asyncio.to_thread(remove, self._directory)
+        if self._directory is not None:
+            # The supervisor has removed it, unless it was killed: then it falls to us.
+            await asyncio.to_thread(remove, self._directory)
 
 
 async def _end_of(descriptor: int) -> None:
@@ -130,7 +133,7 @@ class Link:
     async def keeper(
         self, directory: Path, *, workdir: str, root: dict[str, Any] | None, lease_s: float, keep: bool = False
     ) -> Keeper:
-        """Open a sandbox's keeper; `directory` is the sandbox's own and goes with it, unless we must `keep` it for gc."""
+        """Open a sandbox's keeper; `directory` is the sandbox's own and goes with it, unless the caller must `keep` it."""
         control = self._start()
         request = {"directory": str(directory), "workdir": workdir, "root": root, "lease_s": lease_s, "keep": keep}
         ours, theirs = packets.pair()
@@ -143,7 +146,7 @@ class Link:
             always.callback(os.close, body)
             packets.send(control, [body, theirs.fileno(), gone_there])
             undo.pop_all()
-        keeper = Keeper(ours, gone, str(directory), on_close=self._keepers.discard)
+        keeper = Keeper(ours, gone, None if keep else str(directory), on_close=self._keepers.discard)
         self._keepers.add(keeper)
         try:
             await keeper.opened()

@@ -1,19 +1,19 @@
 """A sandbox that is reached by running a command on this machine for each action."""
 
 import asyncio
-import contextlib
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
 from excise.action import Action, Batch, Command, Exec, Observation, Shell
-from excise.errors import CreateError, SandboxLost
+from excise.errors import CreateError, SandboxLost, SubstrateError
 from excise.guestless.actions import Actions
 from excise.guestless.inside import Inside, Start
 from excise.guestless.tar import download, upload
 from excise.handles import environment, make_ready, run_batch
+from excise.host.directories import remove
 from excise.host.handle import HostHandle
 from excise.host.process import HostProcess
 from excise.spec import Spec
@@ -52,6 +52,7 @@ class CommandHandle:
         terms: Terms,
         spec: Spec,
         host: HostHandle,
+        another_host: Callable[[], Awaitable[HostHandle]],
         on_close: Callable[["CommandHandle"], None],
     ) -> None:
         self.id = id
@@ -60,7 +61,9 @@ class CommandHandle:
         self._terms = terms
         self._spec = spec
         self._host = host
+        self._another_host = another_host
         self._on_close = on_close
+        self._made = False
         self._closing: asyncio.Task[None] | None = None
         self._actions = (
             DirectActions(self._begin, depth=recipe.depth)
@@ -71,13 +74,15 @@ class CommandHandle:
     async def create(self) -> None:
         """Run the recipe's create commands; what they leave running is the sandbox."""
         for command in self._recipe.create:
-            await self._must(command, "create")
+            if said := await self._failure(self._host, command):
+                raise CreateError(f"{self._recipe.name}: its create command failed: {said}")
+        self._made = True
 
-    async def _must(self, command: Argv, verb: str) -> None:
+    async def _failure(self, host: HostHandle, command: Argv) -> str:
+        """Run one of the recipe's own commands; what it said if it failed, else nothing."""
         argv = self._filling({}).argv(command)
-        seen = await self._host.run(Exec(tuple(argv), env=_host_environment(), timeout_s=120, merge=True))
-        if not seen.ok:
-            raise CreateError(f"{self._recipe.name}: its {verb} command failed: {seen.text.strip() or seen.end.value}")
+        seen = await host.run(Exec(tuple(argv), env=_host_environment(), timeout_s=120, merge=True))
+        return "" if seen.ok else seen.text.strip() or seen.end.value
 
     async def ready(self) -> None:
         await make_ready(self, self._spec)
@@ -178,7 +183,7 @@ class CommandHandle:
         await self._host.renew(lease_s)
 
     async def close(self) -> None:
-        """Run the close commands, whatever they say, and end every process that is left."""
+        """Run the close commands and end every process that is left."""
         if self._closing is None:
             self._on_close(self)
             self._closing = asyncio.ensure_future(self._close())
@@ -187,13 +192,26 @@ class CommandHandle:
     async def _close(self) -> None:
         under_way = self._actions.let_go()
         try:
-            for command in self._recipe.close:
-                with contextlib.suppress(CreateError, SandboxLost):
-                    await self._must(command, "close")
+            failure = await self._run_close(self._host)
+        except SandboxLost:  # its lease ended, or it was killed; what the create commands made may still be there
+            host = await self._another_host()
+            try:
+                failure = await self._run_close(host)
+            finally:
+                await host.close()
         finally:
             await self._host.close()
         for process in under_way:
             await process.settled()
+        if failure and self._made:
+            # Its directory stays, so that gc can try again when we are gone.
+            raise SubstrateError(f"{self._recipe.name}: the close command of {self.id} failed: {failure}")
+        await asyncio.to_thread(remove, self._terms.one["state"])
+
+    async def _run_close(self, host: HostHandle) -> str:
+        """Every close command, whatever became of the others; what those that failed said."""
+        said = [await self._failure(host, command) for command in self._recipe.close]
+        return "; ".join(filter(None, said))
 
 
 def _host_environment() -> dict[str, str]:

@@ -16,6 +16,7 @@ import msgspec
 from excise.errors import SpecError
 from excise.substrate import Capabilities
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
 
 Argv = tuple[str, ...]
@@ -66,11 +67,14 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def load(path: Path) -> Recipe:
     try:
-        return msgspec.toml.decode(path.read_bytes(), type=Recipe)
+        recipe = msgspec.toml.decode(path.read_bytes(), type=Recipe)
     except OSError as error:
         raise SpecError(f"{path} cannot be read: {error.strerror}") from None
     except msgspec.DecodeError as error:
         raise SpecError(f"{path} is not a command substrate's TOML: {error}; docs/recipes.md has every field") from None
+    if not _NAME.fullmatch(recipe.name):
+        raise SpecError(f"{path}: name = {recipe.name!r} becomes part of file names; use letters, digits, and . _ - after them")
+    return recipe
 
 
 class Filling:

@@ -22,6 +22,8 @@ from excise.substrates.command.handle import CommandHandle, Terms
 from excise.substrates.command.recipe import Filling, load
 
 _PROBE_S = 20.0
+_ORPHAN_S = 120.0
+"""For the close commands of a sandbox whose own keeper is gone."""
 
 
 class CommandSubstrate:
@@ -44,7 +46,8 @@ class CommandSubstrate:
             await self._try(filling.argv(self._recipe.probe))
         versions: dict[str, str] = {}
         if self._recipe.version:
-            versions[self._recipe.name] = (await self._try(filling.argv(self._recipe.version))).splitlines()[0]
+            said = await self._try(filling.argv(self._recipe.version))
+            versions[self._recipe.name] = said.partition("\n")[0]
         return msgspec.structs.replace(self._recipe.capabilities, versions=versions)
 
     def _programs(self) -> dict[str, str]:
@@ -98,6 +101,7 @@ class CommandSubstrate:
                 terms=msgspec.structs.replace(terms, one=named),
                 spec=start,
                 host=host,
+                another_host=lambda: self._host(directory, _ORPHAN_S),
                 on_close=self._sandboxes.forget,
             )
             try:
@@ -164,11 +168,11 @@ class CommandSubstrate:
 
     async def _close_orphan(self, directory: Path) -> None:
         named: dict[str, Any] = {**self._programs(), "state": str(directory), "id": directory.name}
-        host = await self._host(directory, 60)
+        host = await self._host(directory, _ORPHAN_S)
         try:
             for command in self._recipe.close:
                 argv = Filling(self._recipe, named, {}).argv(command)
-                await host.run(Exec(tuple(argv), env={"PATH": os.environ.get("PATH", os.defpath)}, timeout_s=60))
+                await host.run(Exec(tuple(argv), env={"PATH": os.environ.get("PATH", os.defpath)}, timeout_s=_ORPHAN_S))
         finally:
             await host.close()
 
