@@ -13,6 +13,9 @@ def remove(directory: str) -> None:
     # An ordinary user's program can take even its owner's rights away: they are given back, from the top down.
     for path, names, _ in os.walk(directory):
         for name in names:
-            with contextlib.suppress(OSError):
-                os.chmod(os.path.join(path, name), 0o700, follow_symlinks=True)
+            inside = os.path.join(path, name)
+            # os.walk counts a link to a directory as one; what it leads to is not ours to change.
+            if not os.path.islink(inside):
+                with contextlib.suppress(OSError):
+                    os.chmod(inside, 0o700)
     shutil.rmtree(directory, ignore_errors=True)
