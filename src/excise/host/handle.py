@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -45,6 +46,7 @@ class HostHandle:
         self._user = user
         self._sessions: dict[str, asyncio.Task[HostSession]] = {}
         self._processes: set[HostProcess] = set()
+        self._starting = asyncio.Lock()
         self._on_close = on_close
         self._closed = False
 
@@ -98,11 +100,18 @@ class HostHandle:
             request, action.stdin, streaming=streaming, merge=action.merge, keep=action.keep, timeout_s=action.timeout_s
         )
 
+    @asynccontextmanager
+    async def _opening(self) -> AsyncGenerator[Ends]:
+        """One at a time: many who open theirs and then wait for the keeper would run out of descriptors before any began."""
+        async with self._starting:
+            with Ends() as ends:
+                yield ends
+
     async def _on_pipes(
         self, request: dict[str, Any], stdin: bytes, *, streaming: bool, merge: bool, keep: Keep, timeout_s: float | None
     ) -> HostProcess:
         """Input known beforehand is a file that reads it; otherwise a pipe that the caller writes."""
-        with Ends() as ends:
+        async with self._opening() as ends:
             writing = None
             if streaming:
                 reading, writing = ends.pipe()
@@ -125,7 +134,7 @@ class HostHandle:
 
     async def _on_terminal(self, request: dict[str, Any], action: Command) -> HostProcess:
         assert action.pty is not None
-        with Ends() as ends:
+        async with self._opening() as ends:
             ours, theirs = (ends.own(end) for end in os.openpty())
             set_size(ours, action.pty.rows, action.pty.columns)
             writing = ends.own(os.dup(ours))

@@ -72,6 +72,21 @@ def test_a_create_command_that_fails_half_way_leaves_nothing(tmp_path: Path) -> 
     assert Tree().below((os.getpid(),)) == []
 
 
+def test_a_create_command_that_is_given_up_comes_to_its_end_before_the_close_command(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+
+    async def check() -> None:
+        substrate = make(recipe(tmp_path, create=(f"sleep 0.3; echo created >> {said}",), close=f"echo closed >> {said}"))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1), Sandbox(substrate):
+                pass
+        await substrate.close()
+
+    asyncio.run(check())
+    assert said.read_text() == "created\nclosed\n"
+    assert left() == []
+
+
 def test_a_close_command_that_fails_is_told_and_gc_can_try_again(tmp_path: Path) -> None:
     address = recipe(tmp_path, close="echo stuck; exit 4")
 

@@ -12,7 +12,7 @@ from excise.errors import CreateError, SandboxLost, SubstrateError
 from excise.guestless.actions import Actions
 from excise.guestless.inside import Inside, Start
 from excise.guestless.tar import download, upload
-from excise.handles import environment, make_ready, run_batch
+from excise.handles import environment, finish, make_ready, run_batch
 from excise.host.directories import remove
 from excise.host.handle import HostHandle
 from excise.host.process import HostProcess
@@ -23,6 +23,7 @@ from excise.substrates.command.direct import DirectActions
 from excise.substrates.command.recipe import Argv, Filling, Recipe
 from excise.substrates.command.wire import CommandWire
 
+_HALF_WAY_S = 10.0
 _EXEC = 'exec "$0" "$@"'
 _EXEC_MERGED = 'exec "$0" "$@" 2>&1'
 
@@ -73,6 +74,17 @@ class CommandHandle:
 
     async def create(self) -> None:
         """Run the recipe's create commands; what they leave running is the sandbox."""
+        creating = asyncio.ensure_future(self._create())
+        try:
+            await asyncio.shield(creating)
+        except asyncio.CancelledError:
+            # A tool killed half-way leaves what its close command does not know of, such as a cgroup.
+            await finish(asyncio.wait([creating], timeout=_HALF_WAY_S))
+            creating.cancel()
+            await finish(asyncio.wait([creating]))
+            raise
+
+    async def _create(self) -> None:
         for command in self._recipe.create:
             if said := await self._failure(self._host, command):
                 raise CreateError(f"{self._recipe.name}: its create command failed: {said}")
