@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -29,7 +30,13 @@ class Keeper:
     """A keeper as its client sees it. Closing it ends every process below and removes the sandbox's directory."""
 
     def __init__(
-        self, control: socket.socket, gone: int, directory: str | None, *, on_close: Callable[["Keeper"], None]
+        self,
+        control: socket.socket,
+        gone: int,
+        directory: str | None,
+        *,
+        on_close: Callable[["Keeper"], None],
+        rouse: Callable[[], None],
     ) -> None:
         control.setblocking(False)
         # Few requests in flight: the kernel counts the descriptors in them against what this user may open.
@@ -39,6 +46,7 @@ class Keeper:
         self._gone = gone
         self._directory = directory
         self._on_close = on_close
+        self._rouse = rouse
         self._closing: asyncio.Task[None] | None = None
 
     async def opened(self) -> None:
@@ -74,6 +82,7 @@ class Keeper:
         await _end_of(self._control.fileno())
         self._writable.forget()
         self._control.close()
+        self._rouse()
         await _end_of(self._gone)
         os.close(self._gone)
         if self._directory is not None:
@@ -110,6 +119,7 @@ class Link:
 
     def _start(self) -> socket.socket:
         if self._control is not None and self._process is not None and self._process.poll() is None:
+            self._rouse()
             return self._control
         self._forget()
         ours, theirs = packets.pair()
@@ -146,7 +156,7 @@ class Link:
             always.callback(os.close, body)
             packets.send(control, [body, theirs.fileno(), gone_there])
             undo.pop_all()
-        keeper = Keeper(ours, gone, None if keep else str(directory), on_close=self._keepers.discard)
+        keeper = Keeper(ours, gone, None if keep else str(directory), on_close=self._keepers.discard, rouse=self._rouse)
         self._keepers.add(keeper)
         try:
             await keeper.opened()
@@ -163,6 +173,11 @@ class Link:
         self._forget()
         if process is not None:
             await asyncio.to_thread(process.wait)
+
+    def _rouse(self) -> None:
+        """Continue the supervisor, if a program has stopped it: those below it have it to do that, and it has us."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
 
     def _forget(self) -> None:
         control, self._control, self._process = self._control, None, None

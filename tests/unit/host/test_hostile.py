@@ -31,8 +31,9 @@ def test_who_stops_its_runner_times_out_as_any_other(session: str | None) -> Non
     assert run("kill -STOP $PPID; sleep 1000", session).end is End.TIMED_OUT
 
 
-def test_who_stops_its_keeper_stops_nobody() -> None:
-    seen = run("read -r _ _ _ keeper _ < /proc/$PPID/stat; kill -STOP $keeper; echo hi")
+@pytest.mark.parametrize("above", ["1", "1 2"], ids=["keeper", "supervisor"])
+def test_who_stops_those_further_up_stops_nobody(above: str) -> None:
+    seen = run(f"p=$PPID; for _ in {above}; do read -r _ _ _ p _ < /proc/$p/stat; done; kill -STOP $p; echo hi")
     assert seen.stdout == b"hi\n"
 
 
