@@ -188,6 +188,32 @@ def test_ending_it_closes_the_sandbox(number: signal.Signals, code: int, tmp_pat
         os.kill(int(pid_file.read_text()), 0)
 
 
+def test_a_background_job_of_a_script_can_be_ended() -> None:
+    """A shell without job control starts its background jobs with SIGINT ignored."""
+    argv = [
+        "sh",
+        "-c",
+        'trap "" INT; exec "$@"',
+        "sh",
+        EXCISE,
+        "run",
+        "local",
+        "--",
+        "sh",
+        "-c",
+        "echo started; exec sleep 1000",
+    ]
+    with subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"started\n"
+        process.send_signal(signal.SIGTERM)
+        try:
+            _, said = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert (process.returncode, said) == (143, b"excise: ended early; its sandboxes were closed\n")
+
+
 # ---- check
 
 

@@ -48,6 +48,8 @@ def main(tokens: Sequence[str] | None = None) -> int:
     def end(number: int, _: FrameType | None) -> None:
         # asyncio turns SIGINT into a cancellation, and that closes the sandboxes: they are closed for the other endings too.
         ended.append(signal.Signals(number))
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so a script's background job starts, and asyncio leaves it
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.raise_signal(signal.SIGINT)
 
     for number in _ENDING.keys() - {signal.SIGINT}:
