@@ -9,7 +9,7 @@ from excise.action import Action, Batch, Command, End, Exec, Exit, Keep, Observa
 from excise.errors import CreateError, SandboxLost
 from excise.output import Kept
 from excise.spec import Spec
-from excise.substrate import Handle, Process
+from excise.substrate import Connection, Handle, Process, Snapshot, unsupported
 
 FIRST_PROBE_PAUSE_S = 0.01
 LONGEST_PROBE_PAUSE_S = 0.5
@@ -126,3 +126,24 @@ async def finish(cleanup: Awaitable[object]) -> None:
     task.result()
     if cancelled is not None:
         raise cancelled
+
+
+class Undeclared:
+    """The verbs of abilities that a substrate need not have: a Handle that has one overrides it."""
+
+    _address: str
+
+    async def connect(self, port: int) -> Connection:
+        raise unsupported(self._address, f"connect({port})")
+
+    async def snapshot(self) -> Snapshot:
+        raise unsupported(self._address, "snapshot")
+
+    async def reset(self, snapshot: Snapshot) -> None:
+        raise unsupported(self._address, "reset")
+
+    async def pause(self) -> None:
+        raise unsupported(self._address, "pause")
+
+    async def resume(self) -> None:
+        raise unsupported(self._address, "resume")

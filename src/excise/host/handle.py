@@ -11,7 +11,7 @@ import msgspec
 from excise.action import KEEP_ALL, Action, Batch, Command, Exec, FileAction, Keep, Observation, Shell, Write
 from excise.errors import SandboxLost, SpecError
 from excise.guestless.tar import download, upload
-from excise.handles import environment, finish, make_ready, observe, run_batch
+from excise.handles import Undeclared, environment, finish, make_ready, observe, run_batch
 from excise.host import packets
 from excise.host.ends import Ends
 from excise.host.link import Keeper
@@ -19,10 +19,10 @@ from excise.host.process import Answers, HostProcess, Pipes, Stream
 from excise.host.runner import set_size
 from excise.host.session import HostSession, SessionProcess, refuse_options
 from excise.spec import Spec
-from excise.substrate import Capabilities, Connection, Process, Snapshot, require_command, unsupported
+from excise.substrate import Capabilities, Process, require_command
 
 
-class HostHandle:
+class HostHandle(Undeclared):
     """Actions as processes of this machine, below one keeper."""
 
     def __init__(
@@ -224,23 +224,6 @@ class HostHandle:
 
     def download(self, path: str) -> AsyncIterator[bytes]:
         return download(self, path)
-
-    # ---- what bare processes do not have
-
-    async def connect(self, port: int) -> Connection:
-        raise unsupported(self._address, f"connect({port})")
-
-    async def snapshot(self) -> Snapshot:
-        raise unsupported(self._address, "snapshot")
-
-    async def reset(self, snapshot: Snapshot) -> None:
-        raise unsupported(self._address, "reset")
-
-    async def pause(self) -> None:
-        raise unsupported(self._address, "pause")
-
-    async def resume(self) -> None:
-        raise unsupported(self._address, "resume")
 
     # ---- life
 

@@ -5,6 +5,7 @@ It outlives the program while processes the program left behind are running, so 
 
 import contextlib
 import fcntl
+import grp
 import os
 import pwd
 import resource
@@ -50,17 +51,26 @@ def _become(user: str) -> dict[str, str]:
     """Drop to `user` (a name of the root's own passwd, or a number, with an optional :group)."""
     name, _, group = user.partition(":")
     try:
-        entry = pwd.getpwuid(int(name)) if name.isdigit() else pwd.getpwnam(name)
+        entry = pwd.getpwuid(int(name)) if name.isdecimal() else pwd.getpwnam(name)
     except KeyError:
-        if not name.isdigit():
+        if not name.isdecimal():
             raise LookupError(f"no user {name!r} in the image's /etc/passwd") from None
         entry = None
     uid = int(name) if entry is None else entry.pw_uid
-    gid = int(group) if group.isdigit() else (uid if entry is None else entry.pw_gid)
+    gid = _group(group) if group else (uid if entry is None else entry.pw_gid)
     os.setgroups([gid] if entry is None else os.getgrouplist(entry.pw_name, gid))
     os.setgid(gid)
     os.setuid(uid)
     return {} if entry is None else {"HOME": entry.pw_dir, "USER": entry.pw_name}
+
+
+def _group(group: str) -> int:
+    if group.isdecimal():
+        return int(group)
+    try:
+        return grp.getgrnam(group).gr_gid
+    except KeyError:
+        raise LookupError(f"no group {group!r} in the image's /etc/group") from None
 
 
 def run(place: Place, request: dict[str, Any], reply: socket.socket, streams: list[int]) -> None:

@@ -5,7 +5,7 @@ import contextlib
 import os
 import re
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -14,7 +14,7 @@ from excise.handles import finish
 from excise.host.directories import remove
 from excise.host.link import Link
 from excise.storage.home import state_dir
-from excise.substrate import Handle
+from excise.substrate import Handle, Listed, Snapshot, unsupported
 
 _START_TIME_FIELD = 19
 """Of /proc/PID/stat, counted after the program's name: with the pid it names one process for good."""
@@ -106,6 +106,28 @@ class Sandboxes(Generic[H]):
         for one in making.values():
             await one.undo()
         await self.link.close()
+
+
+class EndsWithItsMaker(Generic[H]):
+    """What a substrate has, and has not, whose sandboxes die with the process that made them."""
+
+    address: str
+    _sandboxes: Sandboxes[H]
+
+    async def attach(self, id: str) -> H:
+        raise unsupported(self.address, f"attach({id!r}): its sandboxes end with the process that made them")
+
+    async def list(self, labels: Mapping[str, str]) -> tuple[Listed, ...]:
+        raise unsupported(self.address, "list: its sandboxes end with the process that made them")
+
+    async def discard(self, snapshot: Snapshot) -> None:
+        raise unsupported(self.address, "snapshots")
+
+    async def collect(self) -> tuple[str, ...]:
+        return await self._sandboxes.collect()
+
+    async def close(self) -> None:
+        await self._sandboxes.close()
 
 
 def owner_of(pid: int) -> str:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from excise.errors import CreateError, SubstrateError
 from excise.host.handle import HostHandle
-from excise.host.sandboxes import Sandboxes
+from excise.host.sandboxes import EndsWithItsMaker, Sandboxes
 from excise.spec import Spec
 from excise.storage.image import resolve
 from excise.storage.users import numbers
-from excise.substrate import Capabilities, Listed, Snapshot, require, unsupported
+from excise.substrate import Capabilities, Snapshot, require, unsupported
 
 _REMEDY = (
     "as root it needs mount and overlayfs; as an ordinary user, user namespaces that may mount: "
@@ -23,7 +23,7 @@ _REMEDY = (
 )
 
 
-class ChrootSubstrate:
+class ChrootSubstrate(EndsWithItsMaker[HostHandle]):
     """A chroot into an overlay of the image. It hides files, and that is all."""
 
     address = "chroot"
@@ -76,21 +76,6 @@ class ChrootSubstrate:
             )
 
         return await self._sandboxes.once(request_id, deadline_s, make)
-
-    async def attach(self, id: str) -> HostHandle:
-        raise unsupported(self.address, "attach: its sandboxes end with the process that made them")
-
-    async def list(self, labels: Mapping[str, str]) -> tuple[Listed, ...]:
-        raise unsupported(self.address, "list: its sandboxes end with the process that made them")
-
-    async def discard(self, snapshot: Snapshot) -> None:
-        raise unsupported(self.address, "snapshots")
-
-    async def collect(self) -> tuple[str, ...]:
-        return await self._sandboxes.collect()
-
-    async def close(self) -> None:
-        await self._sandboxes.close()
 
 
 def _capabilities() -> Capabilities:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from excise.errors import SpecError
 from excise.host.handle import HostHandle
-from excise.host.sandboxes import Sandboxes
+from excise.host.sandboxes import EndsWithItsMaker, Sandboxes
 from excise.spec import Spec
 from excise.storage.image import resolve
-from excise.substrate import Capabilities, Listed, Snapshot, require, unsupported
+from excise.substrate import Capabilities, Snapshot, require, unsupported
 
 
-class LocalSubstrate:
+class LocalSubstrate(EndsWithItsMaker[HostHandle]):
     """The host's own root file system, network and user: for trusted code, tests, and as what others are compared with."""
 
     address = "local"
@@ -64,18 +64,3 @@ class LocalSubstrate:
             )
 
         return await self._sandboxes.once(request_id, deadline_s, make)
-
-    async def attach(self, id: str) -> HostHandle:
-        raise unsupported(self.address, "attach: its sandboxes end with the process that made them")
-
-    async def list(self, labels: Mapping[str, str]) -> tuple[Listed, ...]:
-        raise unsupported(self.address, "list: its sandboxes end with the process that made them")
-
-    async def discard(self, snapshot: Snapshot) -> None:
-        raise unsupported(self.address, "snapshots")
-
-    async def collect(self) -> tuple[str, ...]:
-        return await self._sandboxes.collect()
-
-    async def close(self) -> None:
-        await self._sandboxes.close()

@@ -12,13 +12,13 @@ from excise.errors import CreateError, SandboxLost, SubstrateError
 from excise.guestless.actions import Actions
 from excise.guestless.inside import Inside, Start
 from excise.guestless.tar import download, upload
-from excise.handles import environment, finish, make_ready, run_batch
+from excise.handles import Undeclared, environment, finish, make_ready, run_batch
 from excise.host.directories import remove
 from excise.host.handle import HostHandle
 from excise.host.process import HostProcess
 from excise.spec import Spec
 from excise.storage.users import numbers
-from excise.substrate import Connection, Process, Snapshot, require_command, unsupported
+from excise.substrate import Process, require_command
 from excise.substrates.command.direct import DirectActions
 from excise.substrates.command.recipe import Argv, Filling, Recipe
 from excise.substrates.command.wire import CommandWire
@@ -41,7 +41,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """The image's files, to look users up in."""
 
 
-class CommandHandle:
+class CommandHandle(Undeclared):
     """Actions as command lines; files, tar streams and the killing of strays through the sandbox's own shell."""
 
     def __init__(
@@ -171,23 +171,6 @@ class CommandHandle:
 
     def download(self, path: str) -> AsyncIterator[bytes]:
         return download(self, path)
-
-    # ---- what command lines do not have
-
-    async def connect(self, port: int) -> Connection:
-        raise unsupported(self._address, f"connect({port})")
-
-    async def snapshot(self) -> Snapshot:
-        raise unsupported(self._address, "snapshot")
-
-    async def reset(self, snapshot: Snapshot) -> None:
-        raise unsupported(self._address, "reset")
-
-    async def pause(self) -> None:
-        raise unsupported(self._address, "pause")
-
-    async def resume(self) -> None:
-        raise unsupported(self._address, "resume")
 
     # ---- life
 

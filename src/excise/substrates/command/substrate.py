@@ -14,10 +14,10 @@ from excise.action import Exec
 from excise.errors import SpecError, SubstrateError
 from excise.handles import finish
 from excise.host.handle import HostHandle
-from excise.host.sandboxes import Sandboxes
+from excise.host.sandboxes import EndsWithItsMaker, Sandboxes
 from excise.spec import Spec
 from excise.storage.image import resolve
-from excise.substrate import Capabilities, Listed, Snapshot, require, unsupported
+from excise.substrate import Capabilities, Snapshot, require, unsupported
 from excise.substrates.command.handle import CommandHandle, Terms
 from excise.substrates.command.recipe import Filling, load
 
@@ -26,7 +26,7 @@ _ORPHAN_S = 120.0
 """For the close commands of a sandbox whose own keeper is gone."""
 
 
-class CommandSubstrate:
+class CommandSubstrate(EndsWithItsMaker[CommandHandle]):
     """Any command-line tool that can run a program in a sandbox."""
 
     def __init__(self, *, file: str) -> None:
@@ -175,18 +175,6 @@ class CommandSubstrate:
                 await host.run(Exec(tuple(argv), env={"PATH": os.environ.get("PATH", os.defpath)}, timeout_s=_ORPHAN_S))
         finally:
             await host.close()
-
-    async def attach(self, id: str) -> CommandHandle:
-        raise unsupported(self.address, "attach: its sandboxes end with the process that made them")
-
-    async def list(self, labels: Mapping[str, str]) -> tuple[Listed, ...]:
-        raise unsupported(self.address, "list: its sandboxes end with the process that made them")
-
-    async def discard(self, snapshot: Snapshot) -> None:
-        raise unsupported(self.address, "snapshots")
-
-    async def close(self) -> None:
-        await self._sandboxes.close()
 
 
 def bubblewrap() -> CommandSubstrate:

@@ -11,9 +11,9 @@ from excise.guestless.actions import Actions
 from excise.guestless.inside import Inside
 from excise.guestless.process import GuestlessProcess
 from excise.guestless.tar import download, upload
-from excise.handles import environment, finish, make_ready, run_batch
+from excise.handles import Undeclared, environment, finish, make_ready, run_batch
 from excise.spec import Spec
-from excise.substrate import Connection, Process, Snapshot, unsupported
+from excise.substrate import Process, unsupported
 from excise.substrates.docker.container import renewed_name
 from excise.substrates.docker.engine import Engine
 
@@ -21,7 +21,7 @@ from excise.substrates.docker.engine import Engine
 _CALLERS_FAULT = ("unable to find user", "unable to find group", "executable file not found", "no such file or directory")
 
 
-class DockerHandle:
+class DockerHandle(Undeclared):
     """Actions by exec, each with a shell of ours around it."""
 
     def __init__(
@@ -111,14 +111,3 @@ class DockerHandle:
     def _check_open(self) -> None:
         if self._inside.closed:
             raise SandboxLost("the sandbox is closed")
-
-    # ---- what its own path does not have
-
-    async def connect(self, port: int) -> Connection:
-        raise unsupported(self._address, f"connect({port})")
-
-    async def snapshot(self) -> Snapshot:
-        raise unsupported(self._address, "snapshot")
-
-    async def reset(self, snapshot: Snapshot) -> None:
-        raise unsupported(self._address, "reset")
