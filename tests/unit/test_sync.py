@@ -1,6 +1,5 @@
 """The blocking face: any number of threads, the same errors, and Ctrl-C that leaves nothing behind."""
 
-import asyncio
 import inspect
 import io
 import os
@@ -9,7 +8,7 @@ import subprocess
 import sys
 import tarfile
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -237,6 +236,14 @@ def test_a_group_is_forked_and_closed_together() -> None:
         assert [one.id for one in sync._wait(made.list({}))] == [box.id]
 
 
+def test_a_group_is_gone_when_its_block_ends() -> None:
+    with Sandbox(FakeSubstrate(close_s=0.05)) as box, api.record() as trace:
+        with box.fork(3):
+            pass
+        cleanups = [span for span in trace.spans if span.name == "cleanup"]
+        assert [span.outcome for span in cleanups] == ["ok"] * 3
+
+
 # ---- recording
 
 
@@ -286,14 +293,26 @@ def on_signal(error: BaseException) -> Generator[None]:
 async def knock(proc: Proc, _: list[str]) -> int:
     # Again and again: a signal that comes just before the main thread begins to wait does not wake it.
     while True:
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        signal.pthread_kill(main_thread(), signal.SIGUSR1)
         await proc.sleep(0.02)
 
 
 class Knocking(FakeSubstrate):
+    """Signals a thread when a sandbox is made of it. The main thread wakes of it at once, others only note it."""
+
+    def __init__(self, whom: Callable[[], int], **options: Any) -> None:
+        super().__init__(**options)
+        self._whom = whom
+        self.armed = True
+
     async def create(self, *words: Any, **options: Any) -> Any:
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        if self.armed:
+            signal.pthread_kill(self._whom(), signal.SIGUSR1)
         return await super().create(*words, **options)
+
+
+def main_thread() -> int:
+    return threading.main_thread().ident or 0
 
 
 ERRORS = pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), AlarmError()], ids=repr)
@@ -311,15 +330,26 @@ def test_an_interrupted_action_is_over_when_the_interruption_arrives(error: Base
         assert box.run("echo on").stdout == b"on\n"
 
 
+@pytest.mark.parametrize("whom", [main_thread, threading.get_ident], ids=["while it opens", "when it is open"])
 @ERRORS
-def test_an_interrupted_open_leaves_no_sandbox(error: BaseException) -> None:
-    made = Knocking(create_s=0.05)
-    with on_signal(error), pytest.raises(type(error)), Sandbox(made):
+def test_an_interrupted_open_leaves_no_sandbox(error: BaseException, whom: Callable[[], int]) -> None:
+    made = Knocking(whom, ready_s=0.1, close_s=0.05)
+    with api.record() as trace, on_signal(error), pytest.raises(type(error)), Sandbox(made):
         pass
+    assert [(span.name, bool(span.end_ns)) for span in trace.spans][::2] == [("create", True), ("cleanup", True)]
     assert sync._wait(made.list({})) == ()
-    # Not even later: what was under way is not merely unobserved.
-    sync._wait(asyncio.sleep(0.1))
-    assert sync._wait(made.list({})) == ()
+
+
+@pytest.mark.parametrize("whom", [main_thread, threading.get_ident], ids=["while it is made", "when it is made"])
+def test_an_interrupted_fork_leaves_no_sibling(whom: Callable[[], int]) -> None:
+    made = Knocking(whom, ready_s=0.1, close_s=0.05)
+    made.armed = False
+    with Sandbox(made) as box:
+        made.armed = True
+        with on_signal(AlarmError()), pytest.raises(AlarmError), box.fork(2):
+            pass
+        assert [one.id for one in sync._wait(made.list({}))] == [box.id]
+        assert made._snapshots == {}
 
 
 INTERRUPTED = """

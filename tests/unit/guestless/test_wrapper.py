@@ -96,7 +96,7 @@ def test_the_callers_variables_are_left_alone(run: Run) -> None:
 
 
 def test_what_is_left_running_is_told(run: Run) -> None:
-    _, ended = ran(run, script("sleep 0.5 >/dev/null 2>&1 & exit 0"))
+    _, ended = ran(run, script("sleep 5 >/dev/null 2>&1 & exit 0"))
     assert ended is not None
     assert ended.still_running
 

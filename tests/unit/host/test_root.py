@@ -1,6 +1,7 @@
 """An image is somebody else's: its links lead nowhere but into it, also while its root is being made."""
 
 import asyncio
+import os
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -54,3 +55,24 @@ def test_an_images_links_do_not_touch_the_host(name: str, tmp_path: Path, runs_h
     asyncio.run(check())
     assert victim.stat().st_mode & 0o777 == 0o700
     assert list(victim.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user has one uid")
+def test_users_and_groups_are_those_of_the_image(runs_here: Callable[[str], None]) -> None:
+    runs_here("chroot")
+
+    async def check() -> None:
+        async with Sandbox("chroot") as box:
+            for user, seen in (
+                ("nobody", "65534 65534\n"),
+                ("nobody:tty", "65534 5\n"),
+                ("4242:7", "4242 7\n"),
+                ("4242", "4242 4242\n"),
+            ):
+                assert (await box.run("echo $(id -u) $(id -g)", user=user)).text == seen
+            for user in ("nobody:nowhere", "no-such-user", "\u00b2"):
+                refused = await box.run("true", user=user)
+                assert refused.exit_code == 127
+                assert b"in the image's /etc/" in refused.stderr
+
+    asyncio.run(check())

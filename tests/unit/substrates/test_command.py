@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from excise import CreateError, Sandbox, SpecError
+from excise import CreateError, Sandbox, Spec, SpecError
 from excise.errors import SubstrateError
 from excise.host.descendants import Tree
 from excise.registry import make
@@ -59,6 +59,18 @@ def test_a_tool_with_nothing_to_say_of_its_version_works(tmp_path: Path) -> None
 def test_a_name_that_is_no_file_name_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="file names"):
         make(recipe(tmp_path, name=name))
+
+
+def test_a_working_directory_nobody_makes_is_refused(tmp_path: Path) -> None:
+    async def check() -> None:
+        with pytest.raises(SpecError, match=r"makes no \$\{workdir\}"):
+            async with Sandbox(recipe(tmp_path), Spec(workdir="/srv")):
+                pass
+        # Where a create command names it, it is the tool's to make.
+        async with Sandbox(recipe(tmp_path, create=("test ${workdir} = /srv",)), Spec(workdir="/srv")):
+            pass
+
+    asyncio.run(check())
 
 
 def test_a_create_command_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:

@@ -117,6 +117,11 @@ class CommandSubstrate(EndsWithItsMaker[CommandHandle]):
     async def _terms(self, spec: Spec, programs: dict[str, str]) -> Terms:
         if self._recipe.image == "name":
             workdir = spec.workdir or "/"
+            made_by = [*self._recipe.files.values(), *(word for command in self._recipe.create for word in command)]
+            if spec.workdir and not any("${workdir}" in text for text in made_by):
+                raise SpecError(
+                    f"{self.address} makes no ${{workdir}} in its create commands; leave workdir out, or add it there"
+                )
             one = {**programs, "image": spec.image, "workdir": workdir}
             return Terms(one=one, binds=(), workdir=workdir, image_env={}, user=spec.user or "")
         image = await resolve(spec.image)
