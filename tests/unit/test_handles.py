@@ -139,7 +139,7 @@ def test_steps_are_done_in_order_before_boot_and_ready() -> None:
     ],
     ids=["shell", "exec"],
 )
-def test_a_boot_command_is_left_running_and_what_it_prints_stalls_nobody(command: Shell | Exec) -> None:
+def test_a_boot_command_is_left_running_with_its_own_directory_and_variables(command: Shell | Exec) -> None:
     spec = Spec(boot=(command,), ready=(Shell("test -s f"),))
 
     async def main() -> None:
