@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -76,13 +77,14 @@ def own_state() -> Generator[Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left(own_state: Path) -> Generator[None]:
-    """No process, mount, container or directory of the tests outlives them."""
-    mounts, containers = _mounts(), _containers()
+    """No process, mount, container, cgroup or directory of the tests outlives them."""
+    mounts, containers, groups = _mounts(), _containers(), _groups()
     yield
     assert _descendants(os.getpid()) == []
     assert _inside(own_state) == []
     assert _mounts() - mounts == set()
     assert _containers() - containers == set()
+    assert _groups() - groups == set()
     left = [str(path) for path in own_state.glob("excise/*")]
     assert left == []
 
@@ -124,6 +126,12 @@ def _inside(place: Path) -> list[str]:
 
 def _mounts() -> set[str]:
     return {line for line in Path("/proc/self/mountinfo").read_text().splitlines() if "excise" in line}
+
+
+def _groups() -> set[str]:
+    """Control groups that carry a sandbox's name: its kind, its owner's pid and start, and a number of its own."""
+    found = (str(path) for path in Path("/sys/fs/cgroup").glob("**/*-*-*-*") if path.is_dir())
+    return {path for path in found if re.search(r"/[a-z]+-\d+-\d+-[0-9a-f]{12}$", path)}
 
 
 def _containers() -> set[str]:

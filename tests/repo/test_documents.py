@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -101,6 +103,11 @@ def test_the_readme_quotes_the_example() -> None:
     example = text("examples/rollout.py").partition("# README begins\n")[2].partition("\n\n# README ends")[0]
     quoted = text("README.md").partition("<!-- quote:begin examples/rollout.py -->\n")[2].partition("<!-- quote:end -->")[0]
     assert quoted.strip() == f"```python\n{example.strip()}\n```"
+
+
+def test_the_readmes_table_is_that_of_the_committed_results() -> None:
+    checked = subprocess.run([sys.executable, "bench/readme_table.py", "--check"], cwd=TOP, check=False, timeout=60)
+    assert checked.returncode == 0, "run python bench/readme_table.py"
 
 
 def test_every_public_name_is_documented() -> None:
