@@ -13,6 +13,8 @@ from excise.substrate import Connection, Handle, Process, Snapshot, unsupported
 
 FIRST_PROBE_PAUSE_S = 0.01
 LONGEST_PROBE_PAUSE_S = 0.5
+LONGEST_REASON = 2000
+"""Characters of a program's output in an error of ours."""
 
 
 def environment(image: Mapping[str, str], spec: Spec, action: Command | None = None) -> dict[str, str]:
@@ -69,13 +71,18 @@ async def make_ready(handle: Handle, spec: Spec, first: Action | None = None) ->
     """A first command's result, then the spec's steps, boot commands and ready probes: the start state."""
     answer = await handle.run(first if first is not None else Exec(("true",), timeout_s=60))
     if not answer.ok:
-        raise CreateError(f"the sandbox's first command failed: {without_secrets(answer.text, spec).strip()}")
+        raise CreateError(f"the sandbox's first command failed: {_last_words(answer, spec)}")
     for step in spec.all_steps():
         seen = await handle.run(Batch(step.actions))
         if not seen.ok:
-            printed = without_secrets(seen.parts[-1].text, spec).strip()
-            raise CreateError(f"step {step.name!r} failed: {printed or seen.end.value}")
+            raise CreateError(f"step {step.name!r} failed: {_last_words(seen.parts[-1], spec)}")
     await start_up(handle, spec)
+
+
+def _last_words(seen: Observation, spec: Spec) -> str:
+    """The end of what a failed command printed, which says why more often than its beginning does."""
+    printed = without_secrets(seen.text, spec).strip()
+    return printed[-LONGEST_REASON:] or seen.end.value
 
 
 def without_secrets(text: str, spec: Spec) -> str:

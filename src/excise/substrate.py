@@ -73,8 +73,11 @@ def require(spec: Spec, capabilities: Capabilities, address: str) -> None:
     for field, asked in (("mounts", spec.mounts), ("devices", spec.devices)):
         if asked and not capabilities.has(field):
             raise SpecError(f"{address} does not build the spec's {field} yet; leave the field out")
+    spec.all_steps()  # a repo= that names no commit is refused here, before anything is made
     if spec.boot and not capabilities.background:
         raise SpecError(f"{address} keeps nothing running after an action; leave the spec's boot commands out")
+    if any(command.stdin or command.pty or (isinstance(command, Shell) and command.session) for command in spec.boot):
+        raise SpecError("a boot command runs in the background: it takes cwd, env and user, but no stdin, pty or session")
     if spec.user is not None and not capabilities.users:
         raise SpecError(f"{address} runs everything as one user; leave user= out, or choose another substrate")
 

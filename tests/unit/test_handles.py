@@ -168,6 +168,12 @@ def test_the_step_that_failed_is_named_with_what_it_printed_and_later_ones_are_n
     assert failure(Spec(steps=(failing, never))) == "step 'install' failed: no such package\n\n[exit code 3]"
 
 
+def test_a_long_output_is_told_by_its_end() -> None:
+    said = failure(Spec(steps=(Step("talk", (Shell("head -c 100000 /dev/zero; echo the reason; false"),)),)))
+    assert "the reason" in said
+    assert len(said) < 2100
+
+
 def test_a_step_that_failed_without_a_word_says_how_it_ended() -> None:
     said = failure(Spec(steps=(Step("fetch", (Read("/nowhere"),)),)))
     assert said.startswith("step 'fetch' failed: ")

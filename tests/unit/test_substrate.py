@@ -117,3 +117,16 @@ def test_a_plain_command_runs_anywhere() -> None:
 
 def test_what_is_unsupported_is_the_requests_fault() -> None:
     assert isinstance(unsupported("x", "snapshot"), SpecError)
+
+
+@pytest.mark.parametrize("command", [Exec(("s",), stdin=b"x"), Exec(("s",), pty=Pty()), Shell("s", session="main")])
+def test_a_boot_command_takes_nothing_that_needs_somebody_there(command: Exec | Shell) -> None:
+    able = Capabilities(background=True, pty=True, sessions=True)
+    require(Spec(boot=(Exec(("s",), cwd="/", env={"A": "b"}),)), able, "x")
+    with pytest.raises(SpecError, match="a boot command runs in the background"):
+        require(Spec(boot=(command,)), able, "x")
+
+
+def test_a_repository_without_a_commit_is_refused_before_anything_is_made() -> None:
+    with pytest.raises(SpecError, match="is not url@commit"):
+        require(Spec(repo="https://example.org/x.git"), NOTHING, "x")
