@@ -1,25 +1,29 @@
 """Commands and files of a sandbox that has nothing but an exec."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Protocol
 
 from excise.action import Command, Exec, FileAction, Observation, Shell
 from excise.guestless.files import run_file
 from excise.guestless.inside import Inside
 from excise.guestless.process import GuestlessProcess, killed, wrapped
 from excise.handles import finish, observe
+from excise.substrate import Process
 
 
-class Actions:
-    """What a Handle's `run` and `start` come to, by way of the wrapping shell."""
+class Held(Process, Protocol):
+    """A Process that is let go of when nobody needs it any more."""
 
-    def __init__(
-        self, inside: Inside, *, variables: Callable[[Command], dict[str, str]], half_closes: bool = True, limited: bool = False
-    ) -> None:
-        self._inside = inside
-        self._variables = variables
-        self._half_closes = half_closes
-        self._limited = limited
-        """Watch what the sandbox's limits do, so that their doing is told from the program's."""
+    def release(self) -> None: ...
+
+
+class ByExec(ABC):
+    """What a Handle's `run` comes to where a program can be started and nothing else."""
+
+    @abstractmethod
+    async def start(self, action: Command, *, interactive: bool = True) -> Held:
+        """Start a command; `interactive` leaves its stdin open for the caller to write."""
 
     async def run(self, action: Command | FileAction) -> Observation:
         if not isinstance(action, Exec | Shell):
@@ -36,6 +40,19 @@ class Actions:
             raise
         finally:
             process.release()
+
+
+class Actions(ByExec):
+    """By way of the wrapping shell, for tools that end late or lose what detached."""
+
+    def __init__(
+        self, inside: Inside, *, variables: Callable[[Command], dict[str, str]], half_closes: bool = True, limited: bool = False
+    ) -> None:
+        self._inside = inside
+        self._variables = variables
+        self._half_closes = half_closes
+        self._limited = limited
+        """Watch what the sandbox's limits do, so that their doing is told from the program's."""
 
     async def start(self, action: Command, *, interactive: bool = True) -> GuestlessProcess:
         given = wrapped(action, interactive=interactive, half_closes=self._half_closes, limited=self._limited)

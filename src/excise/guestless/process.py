@@ -12,6 +12,7 @@ from excise.guestless.inside import STDERR, Inside, Wire
 from excise.guestless.kill import kill, send
 from excise.guestless.wrapper import Began, Counts, Stream, Wrapped, wrap
 from excise.handles import finish, observe
+from excise.substrate import Process
 
 _KILLED = 137
 _BEGIN_S = 30.0
@@ -226,7 +227,7 @@ class GuestlessProcess:
             await send(self._inside.run_inline, self._began.pid, number)
 
 
-async def killed(process: GuestlessProcess) -> None:
+async def killed(process: Process) -> None:
     """Kill what is being given up; if the sandbox is lost, nothing of it is left either."""
     try:
         await process.kill()

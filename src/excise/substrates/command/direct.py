@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
-from excise.action import Command, End, Event, Exec, Exit, FileAction, Observation, Shell
+from excise.action import Command, End, Event, Exit, Observation
 from excise.errors import SandboxLost
-from excise.guestless.files import run_file
-from excise.handles import finish, observe
+from excise.guestless.actions import ByExec
+from excise.handles import observe
 from excise.host.process import HostProcess
 
 
@@ -71,28 +71,13 @@ class DirectProcess:
 Begin = Callable[[Command, bool], Awaitable[HostProcess]]
 
 
-class DirectActions:
-    """What a Handle's `run` and `start` come to; `begin` starts the command for an action."""
+class DirectActions(ByExec):
+    """Without a shell of ours inside; `begin` starts the command for an action."""
 
     def __init__(self, begin: Begin, *, depth: int) -> None:
         self._begin = begin
         self._depth = depth
         self._closed = False
-
-    async def run(self, action: Command | FileAction) -> Observation:
-        if not isinstance(action, Exec | Shell):
-            return await run_file(self._run, action)
-        return await self._run(action)
-
-    async def _run(self, action: Command) -> Observation:
-        process = await self.start(action, interactive=False)
-        try:
-            return await process.wait()
-        except BaseException:
-            await finish(process.kill())
-            raise
-        finally:
-            process.release()
 
     async def start(self, action: Command, *, interactive: bool = True) -> DirectProcess:
         process = await self._begin(action, interactive)
