@@ -55,7 +55,9 @@ def doctor(*, json: Annotated[bool, Parameter(negative="", show_default=False)] 
 async def _diagnose() -> Diagnosis:
     async with asyncio.TaskGroup() as trials:
         on_machine = trials.create_task(machine.findings())
-        substrates = [trials.create_task(_substrate(name)) for name in registry.names()]
+        # `command` is nothing to try until a recipe is named; the recipes that are shipped have names of their own.
+        names = [name for name in registry.names() if name != "command"]
+        substrates = [trials.create_task(_substrate(name)) for name in names]
     return Diagnosis(tuple(task.result() for task in substrates), on_machine.result())
 
 
