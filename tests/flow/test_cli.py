@@ -284,7 +284,7 @@ def test_gc_of_what_cannot_run_here_is_an_error_only_when_named() -> None:
     gone = "unix:///nowhere/docker.sock"
     everything = excise("gc", DOCKER_HOST=gone)
     assert everything.returncode == 0
-    assert "docker: not looked at: " in everything.stderr
+    assert b"docker: not looked at: " in everything.stderr
     done = excise("gc", "docker", DOCKER_HOST=gone)
     assert done.returncode == 1
     one_sentence(done)
