@@ -134,18 +134,18 @@ def test_steps_are_done_in_order_before_boot_and_ready() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        Shell('echo "$A" "$(pwd)" > ../work/f; yes', cwd="/tmp", env={"A": "a"}),
-        Exec(("sh", "-c", 'echo "$A" "$1" > f; yes', "sh", "/tmp"), env={"A": "a"}),
+        Shell('echo "$A" "$(pwd)" > /tmp/f; yes', cwd="/tmp", env={"A": "a"}),
+        Exec(("sh", "-c", 'echo "$A" "$(pwd)" > "$1"; yes', "sh", "/tmp/f"), cwd="/tmp", env={"A": "a"}),
     ],
     ids=["shell", "exec"],
 )
 def test_a_boot_command_is_left_running_with_its_own_directory_and_variables(command: Shell | Exec) -> None:
-    spec = Spec(boot=(command,), ready=(Shell("test -s f"),))
+    spec = Spec(boot=(command,), ready=(Shell("test -s /tmp/f"),))
 
     async def main() -> None:
         handle = await created(spec)
         await start_up(handle, spec)
-        assert (await handle.run(Read("f"))).stdout == b"a /tmp\n"
+        assert (await handle.run(Read("/tmp/f"))).stdout == b"a /tmp\n"
         assert [proc.argv[0] for proc in handle.machine.processes.values()].count("yes") == 1
         await handle.close()
 
