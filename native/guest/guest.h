@@ -1,0 +1,23 @@
+/* What the launcher, or main() inside a container, hands to the guest. */
+#ifndef EXCISE_GUEST_H
+#define EXCISE_GUEST_H
+
+#include <stdbool.h>
+
+struct confinement; /* common/confine.h: what sandboxed code may do; NULL: as much as the guest itself may */
+
+struct guest_config {
+    int link_in;            /* frames come from here; both may be the same socket */
+    int link_out;
+    int memory_events;      /* open for reading, or -1: v2 memory.events, v1 memory.oom_control */
+    int pids_events;        /* open for reading, or -1: pids.events, both versions */
+    int shell;              /* O_PATH or readable descriptor of an execute-only bash that sandboxed code does not own, or -1 */
+    bool disk_limited;      /* the root has a size of its own: a full one is the sandbox's doing */
+    bool pid1;              /* else the guest makes itself a subreaper */
+    const struct confinement *confinement;
+};
+
+/* Serves until the link ends; never returns in a sandbox. The exit status is 0 for a link that ended, 1 for one that broke the protocol. */
+int guest_main(const struct guest_config *config);
+
+#endif
