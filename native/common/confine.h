@@ -1,0 +1,24 @@
+/* What sandboxed code may do, taken on by a runner or a file worker before it does anything for the sandbox. */
+#ifndef EXCISE_CONFINE_H
+#define EXCISE_CONFINE_H
+
+#include <linux/filter.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct confinement {
+    uint64_t capabilities;           /* kept in every set, the bounding set included; all others are dropped */
+    bool no_new_privileges;
+    const struct sock_fprog *filter; /* NULL: no seccomp filter */
+};
+
+/* Docker's default set, as a mask. */
+uint64_t confine_default_capabilities(void);
+
+/* The allow-list filter of this architecture, built once by the caller that keeps it. 0 or -errno. */
+int confine_build_filter(struct sock_fprog *program);
+
+/* Takes it on, for this process and all it starts. Raw system calls only: it runs in a process that shares memory with another. 0 or -errno. */
+int confine_self(const struct confinement *confinement);
+
+#endif
