@@ -1,31 +1,59 @@
 # The one door. `make measure` and `make test` need nothing but Python 3.11 and a package index; `make help` lists the rest.
+# With a C compiler there are the substrates `namespace` and `+guest` as well.
 
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 
+# The guest goes where a sandbox is, which may be a machine of the other kind: both are built where a compiler for both is there.
+HOST      := $(shell uname -m)
+OTHER     := $(if $(filter x86_64,$(HOST)),aarch64,x86_64)
+COMPILER  := $(shell command -v gcc)
+MACHINES  := $(if $(COMPILER),$(HOST)) $(if $(shell command -v $(OTHER)-linux-gnu-gcc),$(OTHER))
+tools      = $(if $(filter $(HOST),$(1)),,$(1)-linux-gnu-)
+
 .DEFAULT_GOAL := help
-.PHONY: help setup measure test lint clean
+.PHONY: help setup measure test lint native programs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(STAMPS)/dev ## .venv with excise and what its tests need; leaves .venv/bin/excise
+setup: $(STAMPS)/dev programs ## .venv with excise and what its tests need; leaves .venv/bin/excise
 
-measure: $(STAMPS)/user ## set up, and measure every substrate that this machine has
+measure: $(STAMPS)/user programs ## set up, and measure every substrate that this machine has
 	$(BIN)/excise measure $(ARGS)
 
 test: lint ## set up, lint, and run every test; ARGS="-k docker" chooses
 	$(BIN)/python -m pytest $(ARGS)
 
-lint: $(STAMPS)/dev ## style, types, and which room may import which
+lint: $(STAMPS)/dev programs ## style, types, which room may import which; the C programs, with sanitizers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+	$(if $(COMPILER),$(MAKE) --no-print-directory -C native SANITIZE=1)
+
+native: ## the two C programs, for each machine a compiler is here for
+	$(if $(COMPILER),,$(error no C compiler was found: run 'apt-get install gcc libc6-dev' and try again))
+	$(foreach machine,$(MACHINES),$(call build,$(machine)))
+
+# What a newcomer runs must not need a compiler, but must say what is missing without one.
+programs:
+	@$(if $(COMPILER),$(MAKE) --no-print-directory --silent native,echo "no C compiler (apt-get install gcc libc6-dev): the substrates namespace and +guest will be missing")
+
+# Into the package itself, where an editable install and a wheel both have them; replaced by name, since one may be running.
+define build
+$(MAKE) --no-print-directory -C native ARCH=$(1)
+@mkdir -p src/excise/native/$(1)
+@for program in guest launch; do \
+	built=build/native/$(1)/excise-$$program; carried=src/excise/native/$(1)/excise-$$program; \
+	[ $$carried -nt $$built ] || { $(call tools,$(1))strip -o $$carried.new $$built && mv $$carried.new $$carried; } || exit 1; \
+done
+
+endef
 
 clean: ## remove what the targets above made
-	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	rm -rf $(VENV) .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist src/excise/native
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is written last, so an interrupted set-up is taken up again; a changed pyproject.toml makes it old.
