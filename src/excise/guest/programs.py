@@ -15,5 +15,7 @@ def program(name: Program, machine: str | None = None) -> Path:
     machine = machine or platform.machine()
     path = Path(excise.__file__).parent / "native" / machine / name
     if not path.exists():
-        raise SubstrateError(f"{name} for {machine} is not built: run `make native`, which needs a C compiler, or install a wheel")
+        raise SubstrateError(
+            f"{name} for {machine} is not built: run `make native`, which needs a C compiler, or install a wheel"
+        )
     return path
