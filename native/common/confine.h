@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 struct confinement {
-    uint64_t capabilities;           /* kept in every set, the bounding set included; all others are dropped */
+    uint64_t capabilities;           /* permitted, effective and in the bounding set; all others are dropped, and none is inheritable or ambient */
     bool no_new_privileges;
     const struct sock_fprog *filter; /* NULL: no seccomp filter */
 };
@@ -17,6 +17,10 @@ uint64_t confine_default_capabilities(void);
 
 /* The allow-list filter of this architecture, built once by the caller that keeps it. 0 or -errno. */
 int confine_build_filter(struct sock_fprog *program);
+
+/* Drops all but these from the bounding set. Done once by PID 1, which loses nothing by it since it never executes anything, it spares every runner the
+ * drops: they inherit it. Needs CAP_SETPCAP. 0 or -errno. */
+int confine_bounding_set(uint64_t capabilities);
 
 /* Takes it on, for this process and all it starts. Raw system calls only: it runs in a process that shares memory with another. 0 or -errno. */
 int confine_self(const struct confinement *confinement);
