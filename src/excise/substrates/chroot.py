@@ -11,7 +11,7 @@ from pathlib import Path
 
 from excise.errors import CreateError, SubstrateError
 from excise.host.handle import HostHandle
-from excise.host.sandboxes import EndsWithItsMaker, Sandboxes
+from excise.host.sandboxes import OnThisMachine, Sandboxes
 from excise.spec import Spec
 from excise.storage.image import resolve
 from excise.storage.users import numbers
@@ -23,7 +23,7 @@ _REMEDY = (
 )
 
 
-class ChrootSubstrate(EndsWithItsMaker[HostHandle]):
+class ChrootSubstrate(OnThisMachine[HostHandle]):
     """A chroot into an overlay of the image. It hides files, and that is all."""
 
     address = "chroot"

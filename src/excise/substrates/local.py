@@ -6,13 +6,13 @@ from pathlib import Path
 
 from excise.errors import SpecError
 from excise.host.handle import HostHandle
-from excise.host.sandboxes import EndsWithItsMaker, Sandboxes
+from excise.host.sandboxes import OnThisMachine, Sandboxes
 from excise.spec import Spec
 from excise.storage.image import resolve
 from excise.substrate import Capabilities, Snapshot, require, unsupported
 
 
-class LocalSubstrate(EndsWithItsMaker[HostHandle]):
+class LocalSubstrate(OnThisMachine[HostHandle]):
     """The host's own root file system, network and user: for trusted code, tests, and as what others are compared with."""
 
     address = "local"

@@ -14,7 +14,7 @@ from excise.action import Exec
 from excise.errors import SpecError, SubstrateError
 from excise.handles import finish
 from excise.host.handle import HostHandle
-from excise.host.sandboxes import EndsWithItsMaker, Sandboxes
+from excise.host.sandboxes import OnThisMachine, Sandboxes
 from excise.spec import Spec
 from excise.storage.image import resolve
 from excise.substrate import Capabilities, Snapshot, require, unsupported
@@ -26,7 +26,7 @@ _ORPHAN_S = 120.0
 """For the close commands of a sandbox whose own keeper is gone."""
 
 
-class CommandSubstrate(EndsWithItsMaker[CommandHandle]):
+class CommandSubstrate(OnThisMachine[CommandHandle]):
     """Any command-line tool that can run a program in a sandbox."""
 
     def __init__(self, *, file: str) -> None:
