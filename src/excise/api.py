@@ -7,16 +7,22 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from excise.address import parse
+from excise.errors import SpecError
 from excise.handles import finish
 from excise.registry import make, names
+from excise.spec import Spec
 from excise.substrate import Substrate
 from excise.trace import recording
 
 if TYPE_CHECKING:  # The meter is loaded when something is measured, not when somebody connects.
-    from excise.meter.admission import Field
+    from excise.meter.admission import Admitted, Field
     from excise.meter.blocks import Progress
     from excise.meter.conduct import Request
+    from excise.meter.latency_records import LatencyHeader, LatencyTrial
+    from excise.meter.records import Skipped
     from excise.stats.run import Run
     from excise.stats.shares import Recording
 
@@ -126,10 +132,41 @@ async def measure_async(
         return Run(await conduct(request, field, progress or _ignore, digest))
 
 
+async def measure_latencies(
+    plan: str, *, blocks: int | None = None, out: str | Path | None = None, only: Sequence[str] = ()
+) -> "tuple[LatencyHeader, tuple[LatencyTrial, ...]]":
+    """What single operations cost beside the floor, by the plan of that name; `only`: the addresses to measure of it."""
+    from excise.meter.latency_run import conduct_latencies  # noqa: PLC0415 - see above
+    from excise.plans import load  # noqa: PLC0415
+
+    wanted = load(plan)
+    cells = tuple(cell for cell in wanted.cells if not only or cell.address in only)
+    if not cells:
+        known = sorted({cell.address for cell in wanted.cells})
+        raise SpecError(f"plan {plan!r} has no cell of {', '.join(only)}; it has: {', '.join(known)}")
+    wanted = msgspec.structs.replace(wanted, cells=cells, blocks=wanted.blocks if blocks is None else blocks)
+    async with AsyncExitStack() as closing:
+        seen: dict[str, Admitted | Skipped] = {}
+        for address in dict.fromkeys(cell.address for cell in cells):
+            seen[address] = await _admitted(address, Spec(image=wanted.image), closing, named=False)
+        return await conduct_latencies(wanted, seen, await _digest(wanted.image), await _host_path(wanted.image, "echo"), out)
+
+
+async def _host_path(image: str, program: str) -> str:
+    """Where the image's own `program` lies on this machine."""
+    from excise.storage.image import resolve  # noqa: PLC0415 - as above
+
+    found = await resolve(image)
+    for source, target in (*found.binds, (str(found.root), "/")):
+        path = Path(source) / Path("/usr/bin").relative_to(target) / program if "/usr/bin".startswith(target) else None
+        if path is not None and path.is_file():
+            return str(path)
+    raise SpecError(f"image {image!r} has no /usr/bin/{program}, which the floor is measured with")
+
+
 async def _field(addresses: Sequence[str], reference: str | None, request: "Request", closing: AsyncExitStack) -> "Field":
     """Who takes part: what was named, or what is registered; and the reference beside them."""
-    from excise.meter.admission import Admitted, Field, admit, one_line  # noqa: PLC0415 - see above
-    from excise.meter.records import Skipped  # noqa: PLC0415
+    from excise.meter.admission import Admitted, Field  # noqa: PLC0415 - see above
 
     asked = [str(parse(text)) for text in addresses] or [name for name in names() if name not in NOT_BY_DEFAULT]
     floors = [str(parse(reference))] if reference else ["chroot", "local"] if request.image == "host" else ["chroot"]
@@ -138,15 +175,7 @@ async def _field(addresses: Sequence[str], reference: str | None, request: "Requ
 
     async def admitted(address: str, *, named: bool) -> Admitted | Skipped:
         if address not in seen:
-            try:
-                substrate = make(address)
-            except Exception as error:
-                if named:
-                    raise
-                seen[address] = Skipped(address, one_line(error))
-            else:
-                closing.push_async_callback(_close, substrate)
-                seen[address] = await admit(substrate, spec, address)
+            seen[address] = await _admitted(address, spec, closing, named=named)
         return seen[address]
 
     for address in asked:
@@ -157,6 +186,21 @@ async def _field(addresses: Sequence[str], reference: str | None, request: "Requ
             floor = address
             break
     return Field(seen=seen, reference=floor)
+
+
+async def _admitted(address: str, spec: Spec, closing: AsyncExitStack, *, named: bool) -> "Admitted | Skipped":
+    """The substrate at `address`, tried; one that was `named` must at least exist."""
+    from excise.meter.admission import admit, one_line  # noqa: PLC0415 - see above
+    from excise.meter.records import Skipped  # noqa: PLC0415
+
+    try:
+        substrate = make(address)
+    except Exception as error:
+        if named:
+            raise
+        return Skipped(address, one_line(error))
+    closing.push_async_callback(_close, substrate)
+    return await admit(substrate, spec, address)
 
 
 async def _digest(image: str) -> str | None:

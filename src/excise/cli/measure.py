@@ -1,5 +1,6 @@
 """`excise measure`: what a rollout pays to its infrastructure, on every substrate this machine has."""
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +23,7 @@ Examples:
   excise measure
   excise measure docker bubblewrap --budget 180
   excise measure docker --image excise/base --blocks 100 --out results/docker
+  excise measure --plan bench namespace docker --blocks 20
   excise measure chroot 'docker?host=unix:///run/docker.sock' --seed 7
 """,
 )
@@ -38,6 +40,7 @@ def measure(
     seed: int = 0,
     out: Path | None = None,
     markdown: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    plan: str | None = None,
 ) -> int:
     """Measure the tax of substrates on this machine and print the table.
 
@@ -61,7 +64,12 @@ def measure(
         A new directory for the results; results/ and the time if left out.
     markdown
         Print the table as Markdown.
+    plan
+        Measure single operations beside the floor by this plan of the package (bench), or TOML file; then only ADDRESS,
+        --blocks and --out are used.
     """
+    if plan is not None:
+        return _latencies(plan, addresses, blocks, out)
     from excise.address import parse  # noqa: PLC0415 - `excise measure --help` does not pay for the meter
     from excise.api import measure as run_all  # noqa: PLC0415
     from excise.meter.results import default_path, new_id  # noqa: PLC0415
@@ -87,6 +95,15 @@ def measure(
     _print(run, markdown=markdown)
     named = {str(parse(address)) for address in (*addresses, *([reference] if reference else []))}
     return FAILED if any(one.address in named for one in run.skipped) else 0
+
+
+def _latencies(plan: str, addresses: tuple[str, ...], blocks: int | None, out: Path | None) -> int:
+    from excise.api import measure_latencies  # noqa: PLC0415 - see above
+    from excise.report.latency import table  # noqa: PLC0415
+
+    header, trials = asyncio.run(measure_latencies(plan, blocks=blocks, out=out, only=addresses))
+    sys.stdout.write(table(header, trials))
+    return FAILED if any(one.address in addresses for one in header.skipped) else 0
 
 
 def _print(run: "Run", *, markdown: bool) -> None:

@@ -10,12 +10,14 @@ from typing import Self, TypeVar
 import msgspec
 
 from excise.errors import SpecError
+from excise.meter.latency_records import LATENCY_SCHEMA, LatencyHeader, LatencyTrial
 from excise.meter.records import SCHEMA, Header, Trial
 
 HEADER = "run.json"
 TRIALS = "trials.jsonl"
 
 T = TypeVar("T")
+R = TypeVar("R", Trial, LatencyTrial)
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +58,7 @@ def refuse_used(path: Path) -> None:
 class Writer:
     """Opens a results directory and adds to it. The directory must be new or empty."""
 
-    def __init__(self, path: Path, header: Header) -> None:
+    def __init__(self, path: Path, header: Header | LatencyHeader) -> None:
         self._path = path
         self._header = header
         self._descriptor = -1
@@ -72,7 +74,7 @@ class Writer:
             self._descriptor = os.open(self._path / TRIALS, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         return self
 
-    def add(self, trial: Trial) -> None:
+    def add(self, trial: Trial | LatencyTrial) -> None:
         """One write a line: what a crash can leave is a cut last line, never two lines mixed."""
         line = memoryview(msgspec.json.encode(trial) + b"\n")
         with _plain_errors(self._path):
@@ -102,27 +104,44 @@ class _plain_errors:  # noqa: N801 - reads as a phrase where it is used
 
 def load(path: Path) -> Results:
     """Read a results directory; a half-written last line is left out, any other damage is named."""
+    header = _header(path, Header, SCHEMA)
+    return Results(header=header, trials=_trials(path, Trial, header.id), path=path)
+
+
+def load_latencies(path: Path) -> tuple[LatencyHeader, tuple[LatencyTrial, ...]]:
+    """The same for a latency run."""
+    header = _header(path, LatencyHeader, LATENCY_SCHEMA)
+    return header, _trials(path, LatencyTrial, header.id)
+
+
+def _header(path: Path, kind: type[T], schema: int) -> T:
     try:
         head = (path / HEADER).read_bytes()
+    except OSError as error:
+        raise SpecError(f"{path} is not a results directory: {error.strerror}, {error.filename}") from None
+    found = _schema(path, head)
+    if found != schema:
+        raise SpecError(f"{path} has results of schema {found}, this version reads {schema}; use the excise that wrote it")
+    return _decoded(path / HEADER, head, kind)
+
+
+def _trials(path: Path, kind: type[R], run_id: str) -> tuple[R, ...]:
+    try:
         lines = (path / TRIALS).read_bytes().split(b"\n")
     except OSError as error:
         raise SpecError(f"{path} is not a results directory: {error.strerror}, {error.filename}") from None
-    schema = _schema(path, head)
-    if schema != SCHEMA:
-        raise SpecError(f"{path} has results of schema {schema}, this version reads {SCHEMA}; use the excise that wrote it")
-    header = _decoded(path / HEADER, head, Header)
     lines.pop()  # What follows the last newline: nothing, or a line that was cut off.
-    decoder = msgspec.json.Decoder(Trial)
-    trials: list[Trial] = []
+    decoder = msgspec.json.Decoder(kind)
+    trials: list[R] = []
     for number, line in enumerate(lines, 1):
         try:
             trial = decoder.decode(line)
         except msgspec.DecodeError as error:
             raise SpecError(f"{path / TRIALS} line {number} is not a trial: {error}") from None
-        if trial.run != header.id:
-            raise SpecError(f"{path / TRIALS} line {number} is of run {trial.run}, not {header.id}: runs are never pooled")
+        if trial.run != run_id:
+            raise SpecError(f"{path / TRIALS} line {number} is of run {trial.run}, not {run_id}: runs are never pooled")
         trials.append(trial)
-    return Results(header=header, trials=tuple(trials), path=path)
+    return tuple(trials)
 
 
 class _Versioned(msgspec.Struct):
