@@ -84,15 +84,15 @@ def p95(values: list[float]) -> float:
 
 
 async def measured(given: argparse.Namespace) -> dict[str, Any]:
-    async with connect(given.address) as substrate:
-        async with (
-            Sandbox(substrate, Spec(image=given.image)) as flooded,
-            Sandbox(substrate, Spec(image=given.image)) as beside,
-        ):
-            await actions(beside, None)
-            before = resident_kib()
-            peak_kib: list[int] = []
-            rounds = [await one_round(flooded, beside, peak_kib) for _ in range(ROUNDS)]
+    async with (
+        connect(given.address) as substrate,
+        Sandbox(substrate, Spec(image=given.image)) as flooded,
+        Sandbox(substrate, Spec(image=given.image)) as beside,
+    ):
+        await actions(beside, None)
+        before = resident_kib()
+        peak_kib: list[int] = []
+        rounds = [await one_round(flooded, beside, peak_kib) for _ in range(ROUNDS)]
     about = {"address": given.address, "image": given.image, "kernel": platform.release(), "privileged": os.geteuid() == 0}
     kinds = ("alone_s", "beside_reader_s", "stalled_other_s", "stalled_same_s")
     summary = {f"{kind.removesuffix('_s')}_p95_ms": statistics.median(p95(r[kind]) for r in rounds) * 1e3 for kind in kinds}
