@@ -1,4 +1,4 @@
-/* What the client and the launcher say to each other: one SEQPACKET packet each, a header and fields (common/fields.h). */
+/* What the client and the launcher say to each other: one SEQPACKET packet each, a header and fields (common/fields.h). The socket is the launcher's descriptor 0. */
 #ifndef EXCISE_REQUEST_H
 #define EXCISE_REQUEST_H
 
