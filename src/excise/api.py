@@ -173,7 +173,7 @@ async def _field(addresses: Sequence[str], reference: str | None, request: "Requ
     spec = request.workload.spec(request.image)
     seen: dict[str, Admitted | Skipped] = {}
 
-    async def admitted(address: str, *, named: bool) -> Admitted | Skipped:
+    async def admitted(address: str, *, named: bool) -> "Admitted | Skipped":
         if address not in seen:
             seen[address] = await _admitted(address, spec, closing, named=named)
         return seen[address]
