@@ -92,91 +92,112 @@ static const struct {
     {__NR_ioctl, ioctl_rules}, {__NR_socket, socket_rules},   {__NR_socketpair, socketpair_rules},
 };
 
+/* Writes from the last instruction to the first, since jumps only lead forward: whatever is jumped to has been written. The length is what installing costs (the kernel
+ * compiles the program each time), so answers are written once and shared. A place is how far from the end an instruction begins. */
 struct writer {
-    struct sock_filter *program;
+    struct sock_filter *end;
     size_t size;
-    size_t used; /* goes on counting when there is no room, so that the size needed is known */
+    size_t used; /* goes on counting when there is no room */
 };
 
-static void put(struct writer *writer, struct sock_filter instruction)
+static size_t put(struct writer *writer, struct sock_filter instruction)
 {
-    if (writer->used < writer->size)
-        writer->program[writer->used] = instruction;
     writer->used++;
+    if (writer->used <= writer->size)
+        *(writer->end - writer->used) = instruction;
+    return writer->used;
 }
 
-static void put_return(struct writer *writer, uint32_t answer)
+static size_t put_load(struct writer *writer, size_t offset)
 {
-    put(writer, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, answer));
+    return put(writer, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset));
 }
 
-static void put_load(struct writer *writer, size_t offset)
+/* An answer that stands close enough to be jumped to; a new one otherwise. */
+static size_t put_answer(struct writer *writer, uint32_t answer)
 {
-    put(writer, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset));
-}
+    for (size_t place = writer->used; place > 0 && place <= writer->size && writer->used - place < UINT8_MAX - 2; place--) {
+        const struct sock_filter *instruction = writer->end - place;
 
-static void put_rule(struct writer *writer, const struct rule *rule)
-{
-    unsigned count = 0;
-
-    while (count < RULE_CONDITIONS && rule->conditions[count].test != ALWAYS)
-        count++;
-    for (unsigned i = 0; i < count; i++) {
-        const struct condition *condition = &rule->conditions[i];
-        uint16_t jump = condition->test == IS ? BPF_JEQ : BPF_JSET;
-        uint8_t past = (uint8_t)(2 * (count - i - 1) + 1); /* the other conditions, a load and a jump each, and the answer */
-
-        put_load(writer, offsetof(struct seccomp_data, args) + 8u * condition->argument);
-        put(writer, (struct sock_filter)BPF_JUMP(BPF_JMP | jump | BPF_K, condition->value, 0, past));
+        if (instruction->code == (BPF_RET | BPF_K) && instruction->k == answer)
+            return place;
     }
-    put_return(writer, rule->answer);
+    return put(writer, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, answer));
 }
 
-static void put_verdict(struct writer *writer, uint8_t verdict)
+/* A place within reach of the next two instructions: a conditional jump reaches 255 further, an unconditional one everything. */
+static size_t put_bridge(struct writer *writer, size_t place)
 {
-    const struct rule *rule;
+    if (writer->used - place < UINT8_MAX - 2)
+        return place;
+    return put(writer, (struct sock_filter)BPF_STMT(BPF_JMP | BPF_JA, (uint32_t)(writer->used - place)));
+}
 
+static size_t put_jump(struct writer *writer, uint16_t test, uint32_t value, size_t yes, size_t no)
+{
+    yes = put_bridge(writer, yes);
+    no = put_bridge(writer, no);
+    return put(writer, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_K | test, value, (uint8_t)(writer->used - yes), (uint8_t)(writer->used - no)));
+}
+
+/* `otherwise` is where the rules after it begin. */
+static size_t put_rule(struct writer *writer, const struct rule *rule, size_t otherwise)
+{
+    size_t place = put_answer(writer, rule->answer);
+
+    for (unsigned i = RULE_CONDITIONS; i-- > 0;) {
+        const struct condition *condition = &rule->conditions[i];
+
+        if (condition->test == ALWAYS)
+            continue;
+        put_jump(writer, condition->test == IS ? BPF_JEQ : BPF_JSET, condition->value, place, otherwise);
+        place = put_load(writer, offsetof(struct seccomp_data, args) + 8u * condition->argument);
+    }
+    return place;
+}
+
+static size_t put_rules(struct writer *writer, const struct rule *rules)
+{
+    size_t last = 0, place;
+
+    while (rules[last].conditions[0].test != ALWAYS)
+        last++;
+    place = put_answer(writer, rules[last].answer);
+    while (last-- > 0)
+        place = put_rule(writer, &rules[last], place);
+    return place;
+}
+
+static size_t put_verdict(struct writer *writer, uint8_t verdict)
+{
     switch (verdict) {
     case VERDICT_ENOSYS:
-        put_return(writer, REFUSE(ENOSYS));
-        return;
+        return put_answer(writer, REFUSE(ENOSYS));
     case VERDICT_ALLOW:
-        put_return(writer, SECCOMP_RET_ALLOW);
-        return;
+        return put_answer(writer, SECCOMP_RET_ALLOW);
     case VERDICT_EPERM:
-        put_return(writer, REFUSE(EPERM));
-        return;
+        return put_answer(writer, REFUSE(EPERM));
+    default:
+        return put_rules(writer, seccomp_ruled[verdict - VERDICT_RULES].rules);
     }
-    for (rule = seccomp_ruled[verdict - VERDICT_RULES].rules; rule->conditions[0].test != ALWAYS; rule++)
-        put_rule(writer, rule);
-    put_rule(writer, rule);
 }
 
-/* Neighbours with one verdict are one range; the last begins at `count` and has no end. */
+/* Neighbours with one verdict are one range; the last begins at `count` or before and has no end. */
 struct range {
     uint32_t first;
     uint8_t verdict;
 };
 
-/* A binary search: the kernel runs the program once for each number there is when it is installed, to know which are always allowed. */
-static void put_tree(struct writer *writer, const struct range *ranges, size_t count)
+/* A binary search: the kernel also runs the program once for each number there is when it is installed, to know which are always allowed. */
+static size_t put_tree(struct writer *writer, const struct range *ranges, size_t count)
 {
-    struct writer measure = {0};
-    size_t middle = count / 2;
+    size_t middle = count / 2, below, from;
 
-    if (count == 1) {
-        put_verdict(writer, ranges[0].verdict);
-        return;
-    }
-    put_tree(&measure, ranges, middle);
-    if (measure.used <= UINT8_MAX) {
-        put(writer, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, ranges[middle].first, (uint8_t)measure.used, 0));
-    } else { /* a conditional jump reaches 255 instructions, an unconditional one all of them */
-        put(writer, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, ranges[middle].first, 0, 1));
-        put(writer, (struct sock_filter)BPF_STMT(BPF_JMP | BPF_JA, (uint32_t)measure.used));
-    }
-    put_tree(writer, ranges, middle);
-    put_tree(writer, ranges + middle, count - middle);
+    if (count == 1)
+        return put_verdict(writer, ranges[0].verdict);
+    from = put_tree(writer, ranges + middle, count - middle);
+    below = put_tree(writer, ranges, middle);
+    return put_jump(writer, BPF_JGE, ranges[middle].first, from, below);
 }
 
 static size_t find_ranges(const uint8_t *verdicts, size_t count, struct range *ranges)
@@ -194,18 +215,25 @@ static size_t find_ranges(const uint8_t *verdicts, size_t count, struct range *r
 
 int seccomp_compile(const uint8_t *verdicts, size_t count, struct sock_filter *program, size_t size)
 {
-    struct writer writer = {.program = program, .size = size};
+    struct writer writer = {.end = program + size, .size = size};
     struct range ranges[CALLS + 1];
+    size_t tree, death;
 
     if (count > CALLS)
         return -ENOSPC;
-    put_load(&writer, offsetof(struct seccomp_data, arch));
-    put(&writer, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0));
+    tree = put_tree(&writer, ranges, find_ranges(verdicts, count, ranges));
+    /* A load must follow the right architecture whatever the tree begins with. */
+    if (tree != writer.used)
+        put(&writer, (struct sock_filter)BPF_STMT(BPF_JMP | BPF_JA, (uint32_t)(writer.used - tree)));
+    tree = put_load(&writer, offsetof(struct seccomp_data, nr));
     /* Another architecture's calls (int 0x80) are a way round the numbers: death, as on a kernel built without them. x32's are numbers from 2^30 on: unknown, as on one built without x32. */
-    put_return(&writer, SECCOMP_RET_KILL_PROCESS);
-    put_load(&writer, offsetof(struct seccomp_data, nr));
-    put_tree(&writer, ranges, find_ranges(verdicts, count, ranges));
-    return writer.used <= size ? (int)writer.used : -ENOSPC;
+    death = put_answer(&writer, SECCOMP_RET_KILL_PROCESS);
+    put_jump(&writer, BPF_JEQ, ARCHITECTURE, tree, death);
+    put_load(&writer, offsetof(struct seccomp_data, arch));
+    if (writer.used > size)
+        return -ENOSPC;
+    memmove(program, program + size - writer.used, writer.used * sizeof *program);
+    return (int)writer.used;
 }
 
 static void mark(uint8_t *verdicts, const uint16_t *calls, size_t count, uint8_t verdict)
