@@ -1,0 +1,34 @@
+/* Ends every process below one, however it detached: stop what is there, again until nothing new is found, then SIGKILL, and wait for their ends. */
+#ifndef EXCISE_GUEST_KILL_H
+#define EXCISE_GUEST_KILL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "guest/loop.h"
+
+struct spare {
+    int pid;
+    bool below; /* what is below it is spared too */
+};
+
+struct kill {
+    int root; /* below this process; itself is not touched */
+    struct spare *spare;
+    size_t spared;
+    bool running;
+    void (*done)(struct guest *guest, struct kill *kill); /* all of it is dead; zombies may wait for their parents */
+    /* private */
+    struct watch end;
+    struct timer again;
+    unsigned rounds;
+};
+
+/* Begins; `done` is called from the loop, never from here. `spare` is copied. */
+void kill_begin(struct guest *guest, struct kill *kill, int root, const struct spare *spare, size_t spared, void (*done)(struct guest *, struct kill *));
+void kill_cancel(struct guest *guest, struct kill *kill);
+
+/* The processes below `root`, parents first: how many, at most `size` of them in `pids`. */
+size_t processes_below(int proc, int root, const struct spare *spare, size_t spared, int *pids, size_t size);
+
+#endif
