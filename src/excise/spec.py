@@ -46,10 +46,16 @@ class Allow(msgspec.Struct, frozen=True):
     """Egress to these hosts and ports, and nothing else."""
 
     hosts: tuple[str, ...]
+    """Names, `*.name` (whatever lies below it, not itself), addresses and blocks of addresses (`10.1.0.0/16`).
+
+    A name that leads to a private, link-local or loopback address is refused: list the address too. A block opens a
+    private range if it lies inside it (0.0.0.0/0 is every public address); the host's own addresses are opened one by one.
+    """
     ports: tuple[int, ...] = (443,)
 
 
 Network = Literal["none", "open"] | Allow
+"""none: loopback alone. open: every public host and port, but nothing private, link-local or of the host itself."""
 
 
 class Mount(msgspec.Struct, frozen=True):
@@ -96,6 +102,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """Must succeed before the sandbox is handed out, each time."""
     network: Network | None = None
     """None: as closed as the substrate can make it. "none" said aloud must be enforced, or the spec is refused."""
+    build_network: Network | None = None
+    """What the steps have instead: they install, and the run is cut off. None: the same as `network`."""
     mounts: tuple[Mount, ...] = ()
     secrets: Mapping[str, Secret] = {}
     devices: tuple[str, ...] = ()

@@ -42,6 +42,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Names of `Limits` fields that are enforced."""
     network: frozenset[Literal["none", "allow", "open"]] = frozenset()
     """Network modes that are enforced; without "none" a sandbox shares the host's network."""
+    build_network: bool = False
+    """The steps of a spec may have another network than its actions."""
     versions: Mapping[str, str] = {}
 
     def has(self, name: str) -> bool:
@@ -65,11 +67,7 @@ def require(spec: Spec, capabilities: Capabilities, address: str) -> None:
     unlimited = sorted(spec.limits.asked() - capabilities.limits)
     if unlimited:
         raise SpecError(f"{address} does not enforce limits on {', '.join(unlimited)}; drop them or choose another")
-    mode = "allow" if isinstance(spec.network, Allow) else spec.network
-    if mode == "none" and mode not in capabilities.network:
-        raise SpecError(f"{address} cannot cut the network off; leave network unset to accept that, or choose another")
-    if mode is not None and mode != "none" and mode not in capabilities.network:
-        raise SpecError(f"{address} does not build network={mode!r} yet; it has: {_words(capabilities.network)}")
+    _require_network(spec, capabilities, address)
     for field, asked in (("mounts", spec.mounts), ("devices", spec.devices)):
         if asked and not capabilities.has(field):
             raise SpecError(f"{address} does not build the spec's {field} yet; leave the field out")
@@ -80,6 +78,17 @@ def require(spec: Spec, capabilities: Capabilities, address: str) -> None:
         raise SpecError("a boot command runs in the background: it takes cwd, env and user, but no stdin, pty or session")
     if spec.user is not None and not capabilities.users:
         raise SpecError(f"{address} runs everything as one user; leave user= out, or choose another substrate")
+
+
+def _require_network(spec: Spec, capabilities: Capabilities, address: str) -> None:
+    for field, asked in (("network", spec.network), ("build_network", spec.build_network)):
+        mode = "allow" if isinstance(asked, Allow) else asked
+        if mode == "none" and mode not in capabilities.network:
+            raise SpecError(f"{address} cannot cut the network off; leave {field} unset to accept that, or choose another")
+        if mode is not None and mode not in capabilities.network:
+            raise SpecError(f"{address} does not build {field}={mode!r} yet; it has: {_words(capabilities.network)}")
+    if spec.build_network not in (None, spec.network) and not capabilities.build_network:
+        raise SpecError(f"{address} has one network for steps and actions; leave build_network out, or choose another")
 
 
 def require_command(command: Command, capabilities: Capabilities, address: str) -> None:
