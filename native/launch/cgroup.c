@@ -1,8 +1,5 @@
 #include "launch/cgroup.h"
 
-#include "common/fields.h"
-#include "launch/request.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -12,87 +9,73 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-static bool is_text(const struct field *field)
-{
-    return field->length > 0 && memchr(field->bytes, 0, field->length) == NULL;
-}
-
 /* On v1 the limits of a controller lie in its own tree, and processes join by `tasks`: one thread, without the lock a whole process needs. */
-static int open_group(struct cgroup *group, const char **step)
+static int open_group(struct cgroup *group, struct failure *failure)
 {
     struct statfs tree;
 
-    *step = "open cgroup";
     group->directory = open(group->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (group->directory < 0 || fstatfs(group->directory, &tree) < 0)
-        return -errno;
+        return fail(failure, errno, "open cgroup %s", group->path);
     if (tree.f_type == CGROUP2_SUPER_MAGIC)
         return 0;
     if (tree.f_type != CGROUP_SUPER_MAGIC)
-        return -ENOTSUP;
+        return fail(failure, ENOTSUP, "open cgroup %s", group->path);
     group->tasks = openat(group->directory, "tasks", O_WRONLY | O_CLOEXEC);
-    return group->tasks < 0 ? -errno : 0;
+    return group->tasks < 0 ? fail(failure, errno, "open tasks of cgroup %s", group->path) : 0;
 }
 
-static int make_group(struct cgroups *groups, const struct field *field, const char **step)
+static int make_group(struct cgroups *groups, const char *path, struct failure *failure)
 {
     struct cgroup *group = &groups->list[groups->count];
-    int error;
 
-    *step = "make cgroup";
-    if (!is_text(field) || field->bytes[0] != '/')
-        return -EINVAL;
-    if (groups->count == CGROUPS_MAX)
-        return -E2BIG;
-    *group = (struct cgroup){.path = strndup(field->bytes, field->length), .directory = -1, .tasks = -1};
+    *group = (struct cgroup){.path = strdup(path), .directory = -1, .tasks = -1};
     if (!group->path)
-        return -ENOMEM;
-    if (mkdir(group->path, 0755) < 0) {
-        error = -errno;
-        free(group->path);
-        return error; /* one that was there before is not ours, and stays */
+        return fail(failure, ENOMEM, "make cgroup %s", path);
+    if (mkdir(path, 0755) < 0) {
+        int error = errno;
+
+        free(group->path); /* one that was there before is not ours, and stays */
+        return fail(failure, error, "make cgroup %s", path);
     }
     groups->count++;
-    return open_group(group, step);
+    return open_group(group, failure);
 }
 
-/* "file\0value", into the group made last. */
-static int write_limit(const struct cgroups *groups, const struct field *field, const char **step)
+static int write_limit(const struct cgroup *group, const struct plan_write *limit, struct failure *failure)
 {
-    const char *end = memchr(field->bytes, 0, field->length);
-    size_t length;
-    ssize_t written;
-    int file, error;
+    size_t length = strlen(limit->value);
+    CLOSES int file = -1;
 
-    *step = "limit cgroup";
-    if (groups->count == 0 || !end || end == field->bytes || memchr(field->bytes, '/', (size_t)(end - field->bytes)))
-        return -EINVAL;
-    length = field->length - (size_t)(end - field->bytes) - 1;
-    file = openat(groups->list[groups->count - 1].directory, field->bytes, O_WRONLY | O_CLOEXEC);
-    if (file < 0)
-        return -errno;
-    written = write(file, end + 1, length);
-    error = written < 0 ? -errno : (size_t)written == length ? 0 : -EIO;
-    close(file);
-    return error;
+    if (strchr(limit->file, '/'))
+        return fail(failure, EINVAL, "limit cgroup by %s", limit->file);
+    file = openat(group->directory, limit->file, O_WRONLY | O_CLOEXEC);
+    if (file < 0 || write(file, limit->value, length) != (ssize_t)length)
+        return fail(failure, errno, "limit cgroup by %s = %s", limit->file, limit->value);
+    return 0;
 }
 
-int cgroups_make(struct cgroups *groups, const void *payload, size_t length, const char **step)
+static int make_all(struct cgroups *groups, const struct plan *plan, struct failure *failure)
 {
-    struct fields fields = fields_of(payload, length);
-    struct field field;
+    const struct plan_write *limit = plan->writes;
+    int error;
+
+    for (size_t i = 0; i < plan->cgroup_count; i++) {
+        error = make_group(groups, plan->cgroups[i].path, failure);
+        for (size_t writes = plan->cgroups[i].writes; error == 0 && writes > 0; writes--)
+            error = write_limit(&groups->list[i], limit++, failure);
+        if (error < 0)
+            return error;
+    }
+    return 0;
+}
+
+int cgroups_make(struct cgroups *groups, const struct plan *plan, struct failure *failure)
+{
     int error;
 
     *groups = (struct cgroups){0};
-    *step = "read request";
-    while ((error = fields_next(&fields, &field)) > 0) {
-        if (field.tag == LAUNCH_CGROUP)
-            error = make_group(groups, &field, step);
-        else if (field.tag == LAUNCH_WRITE)
-            error = write_limit(groups, &field, step);
-        if (error < 0)
-            break;
-    }
+    error = make_all(groups, plan, failure);
     if (error < 0) {
         cgroups_close(groups);
         cgroups_remove(groups);

@@ -2,10 +2,8 @@
 #ifndef EXCISE_CGROUP_H
 #define EXCISE_CGROUP_H
 
-#include <stdbool.h>
-#include <stddef.h>
-
-enum { CGROUPS_MAX = 8 };
+#include "launch/failure.h"
+#include "launch/plan.h"
 
 struct cgroup {
     char *path;
@@ -15,11 +13,11 @@ struct cgroup {
 
 struct cgroups {
     unsigned count;
-    struct cgroup list[CGROUPS_MAX];
+    struct cgroup list[PLAN_CGROUPS];
 };
 
-/* Makes what the CGROUP fields of a request name and writes what its WRITE fields say; other fields are not looked at. After an error nothing is left, and `step` says in words which call it was. 0 or -errno. */
-int cgroups_make(struct cgroups *groups, const void *payload, size_t length, const char **step);
+/* Makes what the plan names, with its limits. After an error nothing is left. 0 or -errno. */
+int cgroups_make(struct cgroups *groups, const struct plan *plan, struct failure *failure);
 
 /* For clone3's CLONE_INTO_CGROUP: the v2 directory, or -1 when there is none. */
 int cgroups_clone_into(const struct cgroups *groups);
