@@ -1,0 +1,125 @@
+"""Why no sandbox could be made: which rule of the machine said no, and the least change that allows it.
+
+That something is denied was found by trying; the machine is asked only which of its rules did it.
+"""
+
+import errno
+import os
+from pathlib import Path
+
+import msgspec
+
+from excise.errors import CapacityError, CreateError, SubstrateError
+from excise.substrates.namespace import request
+from excise.substrates.namespace.request import Answer
+
+_SHORTAGE = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EAGAIN, errno.EUSERS})
+_CONTAINER_FLAGS = "--security-opt seccomp=unconfined --security-opt systempaths=unconfined"
+_APPARMOR_FLAG = " --security-opt apparmor=unconfined"
+_POD = "a pod: securityContext with seccompProfile type Unconfined and procMount Unmasked"
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine's own words on what it lets an ordinary program do."""
+
+    is_root: bool = False
+    most_user_namespaces: int | None = None
+    """None: the kernel has none."""
+    debian_denies: bool = False
+    """Debian's older switch for user namespaces of ordinary users is off."""
+    apparmor_denies: bool = False
+    """Ubuntu's switch: an ordinary user's new user namespace has no rights in it."""
+    apparmor_profile: str | None = None
+    filtered: bool = False
+    """A seccomp filter is on us: a container's."""
+    proc_is_masked: bool = False
+    """Something is mounted over a part of /proc: a container's."""
+    launcher: str = "excise-launch"
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """What said no, and what would have to change."""
+
+    reason: str
+    remedy: str
+
+
+def cannot_run(answer: Answer, seen: Facts) -> SubstrateError:
+    """The launcher tried, and no sandbox can be made here at all."""
+    rule = explain(answer.number(request.TAG_ERRNO), seen)
+    return SubstrateError(f"namespace cannot make sandboxes here: {_words(answer)}: {rule.reason}; {rule.remedy}")
+
+
+def not_made(answer: Answer) -> SubstrateError:
+    """This one could not be made."""
+    number = answer.number(request.TAG_ERRNO)
+    kind = CapacityError if number in _SHORTAGE else CreateError
+    return kind(f"namespace could not make a sandbox: {_words(answer)}")
+
+
+def _words(answer: Answer) -> str:
+    step, message, number = answer.text(request.TAG_STEP), answer.text(request.TAG_MESSAGE), answer.number(request.TAG_ERRNO)
+    return ": ".join(part for part in (step, message, os.strerror(number) if number else "") if part)
+
+
+def explain(number: int, seen: Facts) -> Rule:
+    """The rule that is the likeliest to have said no, in the order in which they would have."""
+    if seen.most_user_namespaces is None:
+        return Rule("the kernel has no user namespaces", "it takes one built with CONFIG_USER_NS")
+    if seen.most_user_namespaces == 0:
+        return Rule("user.max_user_namespaces is 0", "sysctl -w user.max_user_namespaces=15000")
+    if seen.filtered or seen.proc_is_masked:
+        return _contained(seen)
+    if seen.debian_denies and not seen.is_root:
+        return Rule("kernel.unprivileged_userns_clone is 0", "sysctl -w kernel.unprivileged_userns_clone=1")
+    if seen.apparmor_denies and not seen.is_root:
+        profile = f"abi <abi/4.0>, profile excise {seen.launcher} flags=(unconfined) {{ userns, }}"
+        return Rule(
+            "AppArmor restricts user namespaces of ordinary users (kernel.apparmor_restrict_unprivileged_userns)",
+            f"allow this one program by a profile in /etc/apparmor.d ({profile}), "
+            "or all: sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+        )
+    if number in (errno.ENOSPC, errno.EUSERS):
+        return Rule("the limit of namespaces is reached", "close some, or raise user.max_*_namespaces")
+    return Rule("no rule that Excise knows of", "`dmesg` may name it; the kernel must be 5.12 or newer")
+
+
+def _contained(seen: Facts) -> Rule:
+    """In a container: its seccomp filter refuses clone and mount, and over a masked /proc no other can be mounted."""
+    denied = [
+        *(["its seccomp filter refuses new namespaces and mounts"] if seen.filtered else []),
+        *(["its /proc is masked, so no fresh one can be mounted"] if seen.proc_is_masked else []),
+    ]
+    confined = seen.apparmor_profile not in (None, "unconfined")
+    if confined:
+        denied.append(f"its AppArmor profile {seen.apparmor_profile} refuses mounts")
+    flags = _CONTAINER_FLAGS + (_APPARMOR_FLAG if confined else "")
+    return Rule(f"this is a container, and {', '.join(denied)}", f"start it with: docker run {flags}; or {_POD}")
+
+
+def facts(launcher: str) -> Facts:
+    """Read from the machine now; nothing is tried."""
+    status = _read("/proc/self/status") or ""
+    most = _read("/proc/sys/user/max_user_namespaces")
+    return Facts(
+        is_root=os.geteuid() == 0,
+        most_user_namespaces=None if most is None or not Path("/proc/self/ns/user").exists() else int(most),
+        debian_denies=_read("/proc/sys/kernel/unprivileged_userns_clone") == "0",
+        apparmor_denies=_read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1",
+        apparmor_profile=_profile(),
+        filtered="\nSeccomp:\t2" in status,
+        proc_is_masked=any(line.split()[4].startswith("/proc/") for line in (_read("/proc/self/mountinfo") or "").splitlines()),
+        launcher=launcher,
+    )
+
+
+def _profile() -> str | None:
+    text = _read("/proc/self/attr/apparmor/current") or _read("/proc/self/attr/current")
+    return text.rstrip("\0").partition(" ")[0] if text else None
+
+
+def _read(path: str) -> str | None:
+    try:
+        return Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None

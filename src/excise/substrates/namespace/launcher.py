@@ -1,0 +1,239 @@
+"""Our end of the launcher: a process that makes sandboxes on request, so that ours never forks; and what becomes of them."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+import subprocess
+from collections.abc import Sequence
+
+from excise.errors import CreateError, SubstrateError
+from excise.guest.programs import program
+from excise.host.writable import Writable
+from excise.substrates.namespace import denial, request
+from excise.substrates.namespace.request import Answer, Create
+
+_MOST_DESCRIPTORS = 4
+_ANCILLARY_BYTES = socket.CMSG_SPACE(_MOST_DESCRIPTORS * struct.calcsize("i"))
+_DIED = "the launcher of namespace sandboxes died"
+
+
+class Place:
+    """One sandbox, as its launcher knows it."""
+
+    def __init__(self, id: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.id = id
+        self.ready: asyncio.Future[int | None] = loop.create_future()
+        """Its root is built and its guest serves; the value is the listener that was asked for."""
+        self.gone: asyncio.Future[None] = loop.create_future()
+        """No process, mount or control group of it is left; or its launcher is dead, and no process or mount is."""
+        self._loop = loop
+        self._pidfd: int | None = None
+
+    def answered(self, descriptors: list[int], *, listening: bool) -> None:
+        """READY came. One who gave up meanwhile has sent CLOSE after it, and needs the descriptors no more."""
+        if len(descriptors) != 1 + listening:
+            _close(descriptors)
+            self.failed(CreateError("the sandbox's descriptors did not arrive: too many are open; raise `ulimit -n`"))
+            return
+        self._pidfd, *rest = descriptors
+        if self.ready.done():
+            _close(rest)
+        else:
+            self.ready.set_result(rest[0] if rest else None)
+
+    def failed(self, error: Exception) -> None:
+        if not self.ready.done():
+            self.ready.set_exception(error)
+            self.ready.exception()  # seen: who asked may have been cancelled, and nobody is left to be told
+
+    def left(self) -> None:
+        """GONE came, or FAILED."""
+        self.failed(CreateError("the sandbox ended while it was made"))
+        if not self.gone.done():
+            self.gone.set_result(None)
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+            self._pidfd = None
+
+    def orphaned(self) -> None:
+        """The launcher died, and took the sandbox with it: its end is seen where that is said to us by the kernel."""
+        self.failed(CreateError(f"{_DIED} while it made this one; try again"))
+        if self._pidfd is None:
+            self.left()
+        else:
+            self._loop.add_reader(self._pidfd, self._ended)
+
+    def _ended(self) -> None:
+        assert self._pidfd is not None
+        self._loop.remove_reader(self._pidfd)
+        self.left()
+
+
+class Launcher:
+    """A launcher process. It lives as long as the substrate that started it, and its sandboxes no longer than it."""
+
+    def __init__(self) -> None:
+        """Start it. Whether sandboxes can be made here, it finds out by trying, and `hello` tells."""
+        self._program = program("excise-launch")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [self._program],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,  # PID 1 of every sandbox inherits them: nothing of ours may be among them
+                    cwd="/",
+                    env={},
+                    start_new_session=True,  # Ctrl-C is ours to handle; it goes when we go
+                )
+            except BaseException:
+                ours.close()
+                raise
+        ours.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+        self._socket = ours
+        self._writable = Writable(ours.fileno())
+        self._pidfd = os.pidfd_open(self._process.pid)
+        self._places: dict[int, Place] = {}
+        self._listening: set[int] = set()
+        self._last_id = 0
+        self._hello: asyncio.Future[Answer] = self._loop.create_future()
+        self._reaped: asyncio.Future[None] = self._loop.create_future()
+        self.dead = False
+        self._loop.add_reader(ours.fileno(), self._receive)
+        self._loop.add_reader(self._pidfd, self._reap)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    async def hello(self) -> Answer:
+        """What it found by trying. Raises SubstrateError if no sandbox can be made here."""
+        return await asyncio.shield(self._hello)
+
+    # ---- sandboxes
+
+    async def create(self, asked: Create, link: int, shell: int | None) -> Place:
+        """Ask for a sandbox whose guest serves `link`. It is in the making when this returns; `ready` tells."""
+        self._last_id += 1
+        place = Place(self._last_id, self._loop)
+        packet = request.create(place.id, asked, shell=shell is not None)
+        if len(packet) > request.MAX_PACKET:
+            raise CreateError(f"the spec's mounts take {len(packet)} bytes to say: mount a directory above them instead")
+        self._places[place.id] = place
+        if asked.listen_port is not None:
+            self._listening.add(place.id)
+        try:
+            await self._send(packet, [link] if shell is None else [link, shell])
+        except BaseException:
+            self._left(place)  # it was not sent
+            raise
+        return place
+
+    async def close(self, place: Place) -> None:
+        """End a sandbox, made or in the making; nothing of it is left when this returns."""
+        if not place.gone.done() and not self.dead:
+            with contextlib.suppress(SubstrateError):  # its death is the end of the sandbox as well
+                await self._send(request.close(place.id), ())
+        await asyncio.shield(place.gone)
+
+    async def _send(self, packet: bytes, descriptors: Sequence[int]) -> None:
+        while True:
+            if self.dead:
+                raise CreateError(f"{_DIED}; try again")
+            try:
+                socket.send_fds(self._socket, [packet], descriptors) if descriptors else self._socket.send(packet)
+            except BlockingIOError:
+                await self._writable.wait()
+            except OSError as error:
+                raise CreateError(f"{_DIED} or takes no requests ({error.strerror}); try again") from None
+            else:
+                return
+
+    # ---- what it says
+
+    def _receive(self) -> None:
+        while not self.dead:
+            try:
+                packet, ancillary, _, _ = self._socket.recvmsg(request.MAX_PACKET, _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC)
+            except BlockingIOError:
+                return
+            except OSError:
+                packet, ancillary = b"", []
+            if not packet:
+                self._die()
+                return
+            self._take(request.answer(packet), _descriptors(ancillary))
+
+    def _take(self, answer: Answer, descriptors: list[int]) -> None:
+        place = self._places.get(answer.id)
+        match answer.type:
+            case request.HELLO if not self._hello.done():
+                self._hello.set_result(answer)
+            case request.FAILED if answer.id == 0:
+                self._refused(denial.cannot_run(answer, denial.facts(str(self._program))))
+            case request.READY if place is not None:
+                place.answered(descriptors, listening=answer.id in self._listening)
+                return
+            case request.FAILED if place is not None:
+                place.failed(denial.not_made(answer))
+                self._left(place)
+            case request.GONE if place is not None:
+                self._left(place)
+            case _:
+                pass  # of one that is gone already
+        _close(descriptors)
+
+    def _left(self, place: Place) -> None:
+        self._places.pop(place.id, None)
+        self._listening.discard(place.id)
+        place.left()
+
+    def _refused(self, error: SubstrateError) -> None:
+        if not self._hello.done():
+            self._hello.set_exception(error)
+            self._hello.exception()  # as above
+
+    # ---- its end
+
+    def _die(self) -> None:
+        """Its socket has ended: so has it, and with it every sandbox it made."""
+        if self.dead:
+            return
+        self.dead = True
+        self._loop.remove_reader(self._socket.fileno())
+        self._writable.forget()
+        self._socket.close()
+        self._refused(SubstrateError(f"{_DIED} before it could say what it can do here; `dmesg` may tell why"))
+        places, self._places = self._places, {}
+        for place in places.values():
+            place.orphaned()
+
+    def _reap(self) -> None:
+        self._receive()  # its last words
+        self._die()
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._process.wait()  # it has ended: this waits for nothing
+        self._reaped.set_result(None)
+
+    async def end(self) -> None:
+        """End it, and with it every sandbox that is left. Twice is fine."""
+        self._die()
+        await asyncio.shield(self._reaped)
+
+
+def _descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> list[int]:
+    found: list[int] = []
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            found += (number for (number,) in struct.iter_unpack("i", data[: len(data) - len(data) % struct.calcsize("i")]))
+    return found
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

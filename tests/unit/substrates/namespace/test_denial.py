@@ -1,0 +1,82 @@
+"""Which rule said no, and what is advised: from what the machine says of itself."""
+
+import errno
+import os
+import struct
+
+import pytest
+
+from excise.errors import CapacityError, CreateError, SubstrateError
+from excise.guest import wire
+from excise.substrates.namespace import denial, request
+from excise.substrates.namespace.denial import Facts
+
+PLAIN = Facts(most_user_namespaces=1000)
+
+
+def failed(id: int, step: bytes, number: int) -> request.Answer:
+    head = struct.pack("<II", request.FAILED, id)
+    return request.answer(head + wire.field(request.TAG_STEP, step) + wire.number(request.TAG_ERRNO, number))
+
+
+@pytest.mark.parametrize(
+    ("seen", "reason", "remedy"),
+    [
+        (Facts(), "kernel has no user namespaces", "CONFIG_USER_NS"),
+        (Facts(most_user_namespaces=0), "max_user_namespaces is 0", "sysctl -w user.max_user_namespaces=15000"),
+        (Facts(most_user_namespaces=9, debian_denies=True), "unprivileged_userns_clone is 0", "unprivileged_userns_clone=1"),
+        (
+            Facts(most_user_namespaces=9, apparmor_denies=True, launcher="/x/excise-launch"),
+            "AppArmor restricts",
+            "profile excise /x/excise-launch flags=(unconfined) { userns, }",
+        ),
+        (Facts(most_user_namespaces=9, filtered=True), "seccomp filter", "--security-opt seccomp=unconfined"),
+        (Facts(most_user_namespaces=9, proc_is_masked=True), "/proc is masked", "--security-opt systempaths=unconfined"),
+        (
+            Facts(most_user_namespaces=9, filtered=True, apparmor_profile="docker-default"),
+            "profile docker-default refuses mounts",
+            "--security-opt apparmor=unconfined",
+        ),
+        (PLAIN, "no rule that Excise knows of", "dmesg"),
+    ],
+)
+def test_each_rule_is_named_with_its_remedy(seen: Facts, reason: str, remedy: str) -> None:
+    rule = denial.explain(errno.EPERM, seen)
+    assert reason in rule.reason
+    assert remedy in rule.remedy
+
+
+def test_root_is_not_told_of_the_rules_for_ordinary_users() -> None:
+    seen = Facts(is_root=True, most_user_namespaces=9, debian_denies=True, apparmor_denies=True)
+    assert denial.explain(errno.EPERM, seen) == denial.explain(errno.EPERM, PLAIN)
+
+
+def test_an_unconfined_container_is_not_told_of_apparmor() -> None:
+    seen = Facts(most_user_namespaces=9, filtered=True, apparmor_profile="unconfined")
+    assert "apparmor" not in denial.explain(errno.EPERM, seen).remedy
+
+
+def test_a_limit_that_is_reached() -> None:
+    assert "limit of namespaces" in denial.explain(errno.ENOSPC, PLAIN).reason
+
+
+def test_this_machine_can_be_asked() -> None:
+    seen = denial.facts("/x/excise-launch")
+    assert seen.is_root == (os.geteuid() == 0)
+    assert seen.launcher == "/x/excise-launch"
+    assert seen.most_user_namespaces is None or seen.most_user_namespaces >= 0
+
+
+def test_cannot_run_says_step_rule_and_remedy() -> None:
+    error = denial.cannot_run(failed(0, b"clone", errno.EPERM), PLAIN)
+    assert type(error) is SubstrateError
+    assert str(error).startswith("namespace cannot make sandboxes here: clone: Operation not permitted: no rule that")
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(errno.ENOMEM, CapacityError), (errno.EAGAIN, CapacityError), (errno.ENOENT, CreateError)]
+)
+def test_a_shortage_is_told_from_a_failure(number: int, kind: type[Exception]) -> None:
+    error = denial.not_made(failed(1, b"mount overlay", number))
+    assert type(error) is kind
+    assert "mount overlay" in str(error)
