@@ -1,1 +1,1 @@
-"""Our end of the guest: the program, its wire, and a sandbox as a Handle over it."""
+"""Our end of the guest: its frames, the connection that carries them, and a Handle over it for any substrate."""

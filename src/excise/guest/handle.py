@@ -1,0 +1,189 @@
+"""A sandbox with a guest in it as a Handle: the same for every substrate that can carry the guest's frames."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+
+import msgspec
+
+from excise.action import KEEP_ALL, Action, Batch, Command, Exec, FileAction, List, Observation, Read, Shell, Stat
+from excise.errors import SandboxLost
+from excise.guest import encode, wire
+from excise.guest.exchange import Collected, Exchange, Held, Request
+from excise.guest.link import Link
+from excise.guest.process import GuestConnection, GuestProcess, check_file, feed_tar, observation, read_tar
+from excise.handles import Undeclared, combine, environment, finish, make_ready, without_secrets
+from excise.spec import Spec
+from excise.substrate import Capabilities, Connection, Process, require_command, unsupported
+
+_STREAM_TRUE = Exec(("true",), timeout_s=60)
+
+
+class GuestHandle(Undeclared):
+    """Actions as frames on one link. Pausing, leases and what is left to remove are the substrate's own."""
+
+    def __init__(
+        self,
+        link: Link,
+        *,
+        id: str,
+        address: str,
+        capabilities: Capabilities,
+        spec: Spec,
+        image_env: Mapping[str, str],
+        cwd: str | None,
+        user: str | None,
+        dispose: Callable[[], Awaitable[None]],
+        ready: bool = False,
+    ) -> None:
+        """Greets the guest. `dispose` removes the sandbox, after the link was closed; it runs once."""
+        self.id = id
+        self.link = link
+        self._address = address
+        self._capabilities = capabilities
+        self._spec = spec
+        self._dispose = dispose
+        self._closing: asyncio.Task[None] | None = None
+        self._readying = asyncio.Lock()
+        self._is_ready = ready
+        base = environment(image_env, spec)
+        # A terminal's programs want to know its kind; the image or the spec may have said it already.
+        self._terminal = b"" if "TERM" in base else wire.variable("TERM", "xterm")
+        link.conceal = partial(without_secrets, spec=spec)
+        link.greet(base, cwd, user)
+
+    async def ready(self) -> None:
+        """Once is enough: who asked for the same sandbox with the same request_id does not run its steps again."""
+        async with self._readying:
+            self.link.check()
+            if not self._is_ready:
+                await make_ready(self, self._spec, _STREAM_TRUE)
+                self._is_ready = True
+
+    # ---- actions
+
+    async def run(self, action: Action) -> Observation:
+        if isinstance(action, Batch):
+            return await self._batch(action)
+        exchange, request = self._collected(action)
+        self._open(exchange, request)
+        try:
+            ended = await exchange.finished()
+        except asyncio.CancelledError:
+            await finish(exchange.kill())
+            raise
+        return self._observed(action, exchange, ended)
+
+    def _collected(self, action: Command | FileAction) -> tuple[Collected, Request]:
+        if isinstance(action, Exec | Shell):
+            return Collected(self.link, action.keep), self._command(action, interactive=False)
+        request, most_bytes = encode.file(action)
+        return Collected(self.link, KEEP_ALL, most_bytes), request
+
+    def _command(self, action: Command, *, interactive: bool) -> Request:
+        require_command(action, self._capabilities, self._address)
+        return encode.command(action, interactive=interactive, terminal=self._terminal)
+
+    def _open(self, exchange: Exchange, request: Request) -> None:
+        number = self.link.number()
+        self.link.open(((number, exchange),), exchange.opening(number, request))
+        if request.timeout_s is not None:
+            exchange.arm(request.timeout_s)
+
+    def _observed(self, action: Command | FileAction, exchange: Collected, ended: wire.Ended) -> Observation:
+        stdout = exchange.bytes(wire.STDOUT)
+        if isinstance(action, List | Stat):
+            seen = observation(ended)
+            return seen if ended.error else self._listed(seen, stdout)
+        if isinstance(action, Read) and len(stdout) > encode.LONGEST_READ_BYTES:
+            return Observation(exit_code=1, errno=errno.EFBIG, guest_ns=ended.guest_ns)
+        return observation(ended, stdout, exchange.bytes(wire.STDERR), exchange.dropped_bytes)
+
+    def _listed(self, seen: Observation, entries: bytes) -> Observation:
+        try:
+            return msgspec.structs.replace(seen, files=wire.entries(entries))
+        except wire.ProtocolError as error:
+            self.link.fail(f"the guest broke the protocol: it sent {error}")
+            raise SandboxLost(self.link.reason) from None
+
+    async def _batch(self, batch: Batch) -> Observation:
+        """All parts in one send; the guest runs each after the one before it."""
+        made = [self._collected(action) for action in batch.actions]
+        if not made:
+            return combine([])
+        first = self.link.number(len(made))
+        chain = wire.FLAG_CHAIN | (wire.FLAG_STOP if batch.stop_on_failure else 0)
+        numbered = [(first + at, exchange) for at, (exchange, _) in enumerate(made)]
+        opening = [exchange.opening(first + at, request, chain if at else 0) for at, (exchange, request) in enumerate(made)]
+        self.link.open(numbered, b"".join(opening))
+        try:
+            ends = [await exchange.finished() for exchange, _ in made]
+        except BaseException:
+            # The last first, so that none begins because the one before it was ended.
+            for exchange, _ in reversed(made):
+                exchange.order_kill()
+            await finish(_all_killed([exchange for exchange, _ in made]))
+            raise
+        parts = [
+            self._observed(action, exchange, ended)
+            for action, (exchange, _), ended in zip(batch.actions, made, ends, strict=True)
+            if ended.end is not None
+        ]
+        return combine(parts)
+
+    async def start(self, action: Command) -> Process:
+        if not self._capabilities.stream:
+            raise unsupported(self._address, "start()")
+        request = self._command(action, interactive=True)
+        exchange = await self._begin(request._replace(flags=request.flags | wire.FLAG_STARTED))
+        return GuestProcess(exchange, action)
+
+    async def _begin(self, request: Request) -> Held:
+        """Start what asked to be told of its beginning, and wait for that."""
+        exchange = Held(self.link)
+        self._open(exchange, request)
+        try:
+            await exchange.begun()
+        except asyncio.CancelledError:
+            await finish(exchange.kill())
+            raise
+        return exchange
+
+    # ---- streams
+
+    async def upload(self, path: str, tar: AsyncIterable[bytes]) -> None:
+        exchange = Held(self.link)
+        self._open(exchange, encode.untar(path))
+        await feed_tar(exchange, path, tar)
+
+    async def download(self, path: str) -> AsyncIterator[bytes]:
+        exchange = Held(self.link)
+        self._open(exchange, encode.tar(path))
+        async for piece in read_tar(exchange, path):
+            yield piece
+
+    async def connect(self, port: int) -> Connection:
+        if not self._capabilities.ports:
+            raise unsupported(self._address, f"connect({port})")
+        exchange = await self._begin(encode.connect(port))
+        if exchange.over:
+            check_file(exchange.outcome(), f"port {port}")
+        return GuestConnection(exchange)
+
+    # ---- life
+
+    async def renew(self, lease_s: float) -> None:
+        self.link.check()
+
+    async def close(self) -> None:
+        """Hang up, which ends everything inside, and remove what is left. Carried to its end even when cancelled."""
+        self.link.close()
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._dispose())
+        await finish(asyncio.shield(self._closing))
+
+
+async def _all_killed(exchanges: list[Collected]) -> None:
+    for exchange in exchanges:
+        await exchange.kill()

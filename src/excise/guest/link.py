@@ -1,0 +1,216 @@
+"""One connection to a guest: frames to the actions they belong to, within bounds that the guest cannot move.
+
+A guest stands beside sandboxed code and may be taken over by it. Whatever it sends costs this one sandbox and bounded memory:
+the first thing that no guest of ours would send ends the link, and with it every action in flight is SandboxLost.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from excise.errors import SandboxLost
+from excise.guest import wire
+from excise.guest.carrier import Carrier
+
+_FULL_BYTES = wire.WINDOW
+_LAST_ID = (1 << 32) - 1
+
+
+class Receiver(Protocol):
+    """An action in flight, as its link sees it. What these raise as ProtocolError ends the link."""
+
+    def output(self, stream: int, data: bytes) -> None: ...
+    def credited(self, count: int) -> None: ...
+    def started(self) -> None: ...
+    def ended(self, how: wire.Ended) -> bool:
+        """Whether nothing more may come for it; so for the next two."""
+        ...
+
+    def refused(self, reason: str) -> bool: ...
+    def killed(self) -> bool: ...
+    def lost(self) -> None: ...
+    def pump(self) -> None:
+        """There is room again to send."""
+        ...
+
+
+class Link:
+    """The host's end. Everything happens in the loop's callbacks; only actions are waited for."""
+
+    def __init__(self, carrier: Carrier, on_lost: Callable[[str], None] | None = None) -> None:
+        self._carrier = carrier
+        self._on_lost = on_lost
+        self._receivers: dict[int, Receiver] = {}
+        self._next = 1
+        self._part = bytearray()
+        self._greeted = False
+        self._grants: dict[tuple[int, int], int] = {}
+        self._blocked: dict[Receiver, None] = {}
+        self.epoch = 0
+        self.abilities = 0
+        """What the guest said it can do; known from its first answer on."""
+        self.reason: str | None = None
+        """Why there is nobody at the other end any more."""
+        self.conceal: Callable[[str], str] = str
+        """What a guest's words must go through before they are an error's text."""
+        carrier.begin(received=self._take, drained=self._drained, ended=lambda why: self.fail(f"the guest is gone: {why}"))
+
+    # ---- to the guest
+
+    def greet(self, env: Mapping[str, str], cwd: str | None, user: str | None) -> None:
+        """Begin a life: what actions have unless they say otherwise. Those of the life before are lost."""
+        self.check()
+        hello = wire.hello(self.epoch + 1, env.items(), cwd, user)
+        self.epoch += 1
+        self._greeted = False
+        self._lose_all()
+        self._carrier.send(hello)
+
+    def number(self, count: int = 1) -> int:
+        """The first of `count` ids in a row, which nothing of this link had before."""
+        self.check()
+        if self._next + count > _LAST_ID:
+            self.fail("a guest's four thousand million ids are used up")
+            self.check()
+        first = self._next
+        self._next += count
+        return first
+
+    def open(self, receivers: Iterable[tuple[int, Receiver]], opening: bytes) -> None:
+        """Send what begins these actions, and pass on what comes for them until each says that nothing more may."""
+        self.check()
+        self._receivers.update(receivers)
+        self._carrier.send(opening)
+
+    def watch(self, id: int, receiver: Receiver) -> None:
+        """Something will be answered for an action that has ended."""
+        self._receivers[id] = receiver
+
+    def send(self, frame: bytes) -> None:
+        if self.reason is None:
+            self._carrier.send(frame)
+
+    @property
+    def full(self) -> bool:
+        """Whether the guest does not take what it is sent: then stdin waits on this side, where it is the caller's."""
+        return self._carrier.waiting_bytes > _FULL_BYTES
+
+    def call_when_drained(self, receiver: Receiver) -> None:
+        self._blocked[receiver] = None
+
+    def grant(self, id: int, stream: int, count: int) -> None:
+        """Let the guest send more. One that does not read is told later, in one frame a stream: nothing piles up."""
+        if not self._carrier.waiting_bytes:
+            self.send(wire.credit(id, self.epoch, stream, count))
+        elif id in self._receivers:
+            self._grants[id, stream] = self._grants.get((id, stream), 0) + count
+
+    def _drained(self) -> None:
+        grants, self._grants = self._grants, {}
+        self.send(b"".join(wire.credit(action, self.epoch, stream, count) for (action, stream), count in grants.items()))
+        blocked, self._blocked = self._blocked, {}
+        for receiver in blocked:
+            receiver.pump()
+
+    # ---- from the guest
+
+    def _take(self, data: memoryview) -> None:
+        try:
+            at, end = (self._fill(data) if self._part else 0), len(data)
+            while end - at >= wire.HEADER_BYTES and self.reason is None:
+                head = wire.header(data, at)
+                begin = at + wire.HEADER_BYTES
+                if begin + head.length > end:
+                    break
+                at = begin + head.length
+                self._dispatch(head, bytes(data[begin:at]))
+        except wire.ProtocolError as error:
+            self.fail(f"the guest broke the protocol: it sent {error}")
+        else:
+            if at < end and self.reason is None:
+                self._part += data[at:]
+
+    def _fill(self, data: memoryview) -> int:
+        """Complete the frame that came in part, as far as `data` goes; how much of it was used."""
+        part, used = self._part, 0
+        if len(part) < wire.HEADER_BYTES:
+            used = min(wire.HEADER_BYTES - len(part), len(data))
+            part += data[:used]
+            if len(part) < wire.HEADER_BYTES:
+                return used
+        head = wire.header(part)
+        missing = wire.HEADER_BYTES + head.length - len(part)
+        more = min(missing, len(data) - used)
+        part += data[used : used + more]
+        if more == missing:
+            self._part = bytearray()
+            self._dispatch(head, bytes(memoryview(part)[wire.HEADER_BYTES :]))
+        return used + more
+
+    def _dispatch(self, head: wire.Header, payload: bytes) -> None:
+        if head.epoch != self.epoch:
+            return  # an answer of an earlier life
+        if head.type == wire.HELLO:
+            self._hear(payload)
+            return
+        receiver = self._receivers.get(head.id)
+        if receiver is None or not self._greeted:
+            if head.type == wire.CREDIT and 0 < head.id < self._next:
+                return  # on its way when the action ended
+            raise wire.ProtocolError(f"a frame of type {head.type} for action {head.id}, which does not wait for one")
+        if self._deliver(receiver, head, payload):
+            del self._receivers[head.id]
+            self._grants.pop((head.id, wire.STDOUT), None)
+            self._grants.pop((head.id, wire.STDERR), None)
+            self._blocked.pop(receiver, None)
+
+    def _deliver(self, receiver: Receiver, head: wire.Header, payload: bytes) -> bool:
+        """Whether nothing more may come for it."""
+        match head.type:
+            case wire.OUTPUT:
+                receiver.output(head.flags, payload)
+            case wire.ENDED:
+                return receiver.ended(wire.ended(payload))
+            case wire.CREDIT:
+                receiver.credited(wire.granted(payload))
+            case wire.STARTED:
+                receiver.started()
+            case wire.KILLED:
+                return receiver.killed()
+            case _:
+                return receiver.refused(self.conceal(wire.refusal(payload)))
+        return False
+
+    def _hear(self, payload: bytes) -> None:
+        if self._greeted:
+            raise wire.ProtocolError("a second greeting")
+        self.abilities = wire.greeting(payload)
+        self._greeted = True
+
+    # ---- its end
+
+    def check(self) -> None:
+        if self.reason is not None:
+            raise SandboxLost(self.reason)
+
+    def fail(self, reason: str) -> None:
+        """Nobody is there, or nobody to be trusted: hang up, which ends what runs inside, and tell all who wait."""
+        if self.reason is not None:
+            return
+        self.reason = reason
+        self._part = bytearray()
+        self._carrier.close()
+        self._lose_all()
+        if self._on_lost is not None:
+            self._on_lost(reason)
+
+    def close(self) -> None:
+        """The sandbox is being closed: what is in flight is lost."""
+        self._on_lost = None
+        self.fail("the sandbox is closed")
+
+    def _lose_all(self) -> None:
+        receivers, self._receivers = self._receivers, {}
+        self._grants.clear()
+        self._blocked.clear()
+        for receiver in receivers.values():
+            receiver.lost()
