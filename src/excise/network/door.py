@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import os
 import socket
 from functools import partial
 
@@ -130,7 +131,7 @@ class Door:
         except TimeoutError:
             answer = request.denied(504, f"excise: {where} did not answer in {self._connect_s:g} s")
         except OSError as error:
-            answer = request.denied(502, f"excise: {where} was not reached: {error.strerror or 'no address'}")
+            answer = request.denied(502, f"excise: {where} was not reached: {_why(error)}")
         await _last_words(sock, answer)
         return None
 
@@ -153,6 +154,13 @@ class Door:
             await loop.sock_sendall(far, request.first + rest)
         with contextlib.suppress(OSError):
             await pump(sock, far, idle_s=self._idle_s)
+
+
+def _why(error: OSError) -> str:
+    """In the system's words: asyncio's own name the address again."""
+    if isinstance(error, socket.gaierror) or not error.errno:
+        return error.strerror or "the name has no address"
+    return os.strerror(error.errno)
 
 
 async def _last_words(sock: socket.socket, answer: bytes) -> None:

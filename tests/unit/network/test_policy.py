@@ -25,7 +25,7 @@ def passes(policy: Policy, address: str, *, by_name: str | None = None, is_own: 
 
 
 CLOSED_TABLE = [
-    "0.0.0.0",
+    "0.0.0.0",  # noqa: S104
     "0.1.2.3",
     "127.0.0.1",
     "127.255.255.255",
