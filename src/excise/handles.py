@@ -1,7 +1,7 @@
 """What every implementation of a Handle does the same way, written once for all of them."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
@@ -67,8 +67,13 @@ def combine(parts: list[Observation]) -> Observation:
     )
 
 
-async def make_ready(handle: Handle, spec: Spec, first: Action | None = None) -> None:
-    """A first command's result, then the spec's steps, boot commands and ready probes: the start state."""
+async def make_ready(
+    handle: Handle, spec: Spec, first: Action | None = None, built: Callable[[], Awaitable[None]] | None = None
+) -> None:
+    """A first command's result, then the spec's steps, boot commands and ready probes: the start state.
+
+    `built` is called between the steps and the boot commands.
+    """
     answer = await handle.run(first if first is not None else Exec(("true",), timeout_s=60))
     if not answer.ok:
         raise CreateError(f"the sandbox's first command failed: {_last_words(answer, spec)}")
@@ -76,6 +81,8 @@ async def make_ready(handle: Handle, spec: Spec, first: Action | None = None) ->
         seen = await handle.run(Batch(step.actions))
         if not seen.ok:
             raise CreateError(f"step {step.name!r} failed: {_last_words(seen.parts[-1], spec)}")
+    if built is not None:
+        await built()
     await start_up(handle, spec)
 
 

@@ -20,6 +20,7 @@ _OURS: dict[str, str] = {
     "fake": "excise.substrates.fake:FakeSubstrate",
     "local": "excise.substrates.local:LocalSubstrate",
     "chroot": "excise.substrates.chroot:ChrootSubstrate",
+    "namespace": "excise.substrates.namespace:NamespaceSubstrate",
     "command": "excise.substrates.command:CommandSubstrate",
     "bubblewrap": "excise.substrates.command:bubblewrap",
     "runc": "excise.substrates.command:runc",

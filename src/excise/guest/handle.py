@@ -58,8 +58,11 @@ class GuestHandle(Undeclared):
         async with self._readying:
             self.link.check()
             if not self._is_ready:
-                await make_ready(self, self._spec, _STREAM_TRUE)
+                await make_ready(self, self._spec, _STREAM_TRUE, self._built)
                 self._is_ready = True
+
+    async def _built(self) -> None:
+        """The spec's steps are done; for a substrate whose sandboxes change then."""
 
     # ---- actions
 

@@ -22,26 +22,32 @@ _DIED = "the launcher of namespace sandboxes died"
 class Place:
     """One sandbox, as its launcher knows it."""
 
-    def __init__(self, id: int, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, id: int, loop: asyncio.AbstractEventLoop, *, listens: bool) -> None:
         self.id = id
-        self.ready: asyncio.Future[int | None] = loop.create_future()
-        """Its root is built and its guest serves; the value is the listener that was asked for."""
+        self.listens = listens
+        self.ready: asyncio.Future[None] = loop.create_future()
+        """Its root is built and its guest serves."""
         self.gone: asyncio.Future[None] = loop.create_future()
         """No process, mount or control group of it is left; or its launcher is dead, and no process or mount is."""
         self._loop = loop
         self._pidfd: int | None = None
+        self._listener: int | None = None
 
-    def answered(self, descriptors: list[int], *, listening: bool) -> None:
-        """READY came. One who gave up meanwhile has sent CLOSE after it, and needs the descriptors no more."""
-        if len(descriptors) != 1 + listening:
+    def take_listener(self) -> int | None:
+        """The listening socket that was asked for; it is the caller's from now on."""
+        listener, self._listener = self._listener, None
+        return listener
+
+    def answered(self, descriptors: list[int]) -> None:
+        """READY came."""
+        if len(descriptors) != 1 + self.listens:
             _close(descriptors)
             self.failed(CreateError("the sandbox's descriptors did not arrive: too many are open; raise `ulimit -n`"))
             return
-        self._pidfd, *rest = descriptors
-        if self.ready.done():
-            _close(rest)
-        else:
-            self.ready.set_result(rest[0] if rest else None)
+        self._pidfd = descriptors[0]
+        self._listener = descriptors[1] if self.listens else None
+        if not self.ready.done():  # else who asked gave up
+            self.ready.set_result(None)
 
     def failed(self, error: Exception) -> None:
         if not self.ready.done():
@@ -53,9 +59,8 @@ class Place:
         self.failed(CreateError("the sandbox ended while it was made"))
         if not self.gone.done():
             self.gone.set_result(None)
-        if self._pidfd is not None:
-            os.close(self._pidfd)
-            self._pidfd = None
+        _close([held for held in (self._pidfd, self._listener) if held is not None])
+        self._pidfd = self._listener = None
 
     def orphaned(self) -> None:
         """The launcher died, and took the sandbox with it: its end is seen where that is said to us by the kernel."""
@@ -98,7 +103,6 @@ class Launcher:
         self._writable = Writable(ours.fileno())
         self._pidfd = os.pidfd_open(self._process.pid)
         self._places: dict[int, Place] = {}
-        self._listening: set[int] = set()
         self._last_id = 0
         self._hello: asyncio.Future[Answer] = self._loop.create_future()
         self._reaped: asyncio.Future[None] = self._loop.create_future()
@@ -119,13 +123,11 @@ class Launcher:
     async def create(self, asked: Create, link: int, shell: int | None) -> Place:
         """Ask for a sandbox whose guest serves `link`. It is in the making when this returns; `ready` tells."""
         self._last_id += 1
-        place = Place(self._last_id, self._loop)
+        place = Place(self._last_id, self._loop, listens=asked.listen_port is not None)
         packet = request.create(place.id, asked, shell=shell is not None)
         if len(packet) > request.MAX_PACKET:
             raise CreateError(f"the spec's mounts take {len(packet)} bytes to say: mount a directory above them instead")
         self._places[place.id] = place
-        if asked.listen_port is not None:
-            self._listening.add(place.id)
         try:
             await self._send(packet, [link] if shell is None else [link, shell])
         except BaseException:
@@ -176,7 +178,7 @@ class Launcher:
             case request.FAILED if answer.id == 0:
                 self._refused(denial.cannot_run(answer, denial.facts(str(self._program))))
             case request.READY if place is not None:
-                place.answered(descriptors, listening=answer.id in self._listening)
+                place.answered(descriptors)
                 return
             case request.FAILED if place is not None:
                 place.failed(denial.not_made(answer))
@@ -189,7 +191,6 @@ class Launcher:
 
     def _left(self, place: Place) -> None:
         self._places.pop(place.id, None)
-        self._listening.discard(place.id)
         place.left()
 
     def _refused(self, error: SubstrateError) -> None:

@@ -1,0 +1,196 @@
+"""`namespace` as a Substrate."""
+
+import asyncio
+import errno
+import os
+import platform
+import socket
+import uuid
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from excise.errors import CapacityError, CreateError, SpecError
+from excise.guest.carrier import SocketCarrier, pair
+from excise.guest.link import Link
+from excise.handles import finish
+from excise.host.sandboxes import owner_of
+from excise.network.client import PORT, Proxies, phases, variables
+from excise.requests import EndsWithItsMaker, Requests
+from excise.spec import Spec
+from excise.storage.image import Image, resolve
+from excise.substrate import Capabilities, Snapshot, require, unsupported
+from excise.substrates.namespace import cgroups, plan, request
+from excise.substrates.namespace.handle import NamespaceHandle
+from excise.substrates.namespace.launcher import Launcher, Place
+
+_SCRATCH_BYTES = 1 << 18
+_ALL_UIDS = 65536
+
+
+class _Found(NamedTuple):
+    """What one launcher's trial and the control groups' said."""
+
+    capabilities: Capabilities
+    groups: cgroups.Groups
+
+
+class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
+    """Sandboxes of user, mount, pid, net, ipc, uts and cgroup namespaces, made by a launcher of this substrate's own."""
+
+    def __init__(self, *, sudo: bool = False) -> None:
+        """`sudo`: programs inside may gain privileges by set-user-ID files, as images that use sudo need; else they may not."""
+        self.address = "namespace?sudo=1" if sudo else "namespace"
+        self._sudo = sudo
+        self._requests = Requests[NamespaceHandle](self.address)
+        self._proxies = Proxies()
+        self._launcher: Launcher | None = None
+        self._found: _Found | None = None
+        self._owner = ""
+        self._images: dict[str, Image] = {}
+        self._scratch = bytearray(_SCRATCH_BYTES)
+
+    async def probe(self) -> Capabilities:
+        """Found by trying: a sandbox is made and thrown away."""
+        trial = await self.create(Spec(), deadline_s=30, lease_s=60, labels={}, request_id=uuid.uuid4().hex)
+        await trial.close()
+        return (await self._find(self._running())).capabilities
+
+    # ---- create
+
+    async def create(
+        self, start: Spec | Snapshot, *, deadline_s: float, lease_s: float, labels: Mapping[str, str], request_id: str
+    ) -> NamespaceHandle:
+        if isinstance(start, Snapshot):
+            raise unsupported(self.address, "snapshots to start from")
+        return await self._requests.once(request_id, deadline_s, lambda: self._make(start, lease_s))
+
+    async def _make(self, spec: Spec, lease_s: float) -> NamespaceHandle:
+        launcher = self._running()
+        found = self._found or await self._find(launcher)
+        require(spec, found.capabilities, self.address)
+        _require_sources(spec)
+        image = await self._image(spec.image)
+        policies = phases(spec)
+        listens = any(policy.mode != "none" for policy in policies)
+        name = f"namespace-{self._owner}-{uuid.uuid4().hex[:12]}"
+        asked = plan.plan(
+            spec, image, cgroups=found.groups.plan(spec.limits, name), sudo=self._sudo, listen_port=PORT if listens else None
+        )
+        link, place = await self._begun(launcher, asked)
+        handle = self._handle(link, launcher, place, name=name, spec=spec, image=image, lease_s=lease_s)
+        try:
+            await place.ready
+            if (listener := place.take_listener()) is not None:
+                await handle.open_door(self._proxies, listener, policies)
+        except BaseException:
+            await finish(handle.close())
+            raise
+        return handle
+
+    async def _begun(self, launcher: Launcher, asked: request.Create) -> tuple[Link, Place]:
+        """A sandbox in the making, and our end of the link to its guest."""
+        ours, theirs = _link_ends()
+        with theirs:
+            try:
+                place = await launcher.create(asked, theirs.fileno(), None)
+            except BaseException:
+                ours.close()
+                raise
+        return Link(SocketCarrier(ours, self._scratch)), place
+
+    def _handle(
+        self, link: Link, launcher: Launcher, place: Place, *, name: str, spec: Spec, image: Image, lease_s: float
+    ) -> NamespaceHandle:
+        """The guest is greeted at once: the greeting waits in the link while it comes to be."""
+        assert self._found is not None
+        capabilities = self._found.capabilities
+        env = {**image.env, **variables()} if place.listens else image.env
+
+        async def dispose() -> None:
+            self._requests.forget(handle)
+            await handle.shut_door()
+            await launcher.close(place)
+
+        handle = NamespaceHandle(
+            link,
+            id=name,
+            address=self.address,
+            capabilities=capabilities,
+            spec=spec,
+            image_env=env,
+            cwd=plan.workdir(spec, image),
+            user=plan.user(spec, image, users=capabilities.users),
+            dispose=dispose,
+            lease_s=lease_s,
+        )
+        return handle
+
+    def _running(self) -> Launcher:
+        """The launcher; another one if it died, for those who come after."""
+        if self._launcher is None or self._launcher.dead:
+            self._launcher = Launcher()
+            self._found = None
+        return self._launcher
+
+    async def _find(self, launcher: Launcher) -> _Found:
+        groups, hello = await asyncio.gather(asyncio.to_thread(cgroups.find), launcher.hello())
+        self._owner = owner_of(os.getpid())
+        self._found = _Found(_capabilities(hello, groups), groups)
+        return self._found
+
+    async def _image(self, name: str) -> Image:
+        """Looked up once while the substrate is open, and again if it was removed since."""
+        image = self._images.get(name)
+        if image is None or not image.root.exists():
+            image = self._images[name] = await resolve(name)
+        return image
+
+    # ---- the end
+
+    async def collect(self) -> tuple[str, ...]:
+        """Processes and mounts go with their owner; its control groups may be left."""
+        return await asyncio.to_thread(cgroups.collect)
+
+    async def close(self) -> None:
+        """Close every sandbox, and end the launcher and the proxy."""
+        await self._requests.close()
+        launcher, self._launcher = self._launcher, None
+        if launcher is not None:
+            await launcher.end()
+        await self._proxies.close()
+
+
+def _capabilities(hello: request.Answer, groups: cgroups.Groups) -> Capabilities:
+    return Capabilities(
+        isolates=frozenset({"files", "processes", "network", "ipc", "users"}),
+        stream=True,
+        sessions=True,
+        pty=True,
+        users=hello.number(request.TAG_USERS) == _ALL_UIDS,
+        ports=True,
+        mounts=True,
+        devices=True,
+        background=True,
+        signals=True,
+        guest_clock=True,
+        limits=groups.enforced | {"disk_bytes", "inodes"},
+        network=frozenset({"none", "allow", "open"}),
+        build_network=True,
+        versions={"linux": platform.release()},
+    )
+
+
+def _link_ends() -> tuple[socket.socket, socket.socket]:
+    try:
+        return pair()
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise CapacityError("this process has no descriptor left for another sandbox: raise `ulimit -n`") from None
+        raise CreateError(f"no connection to a guest could be made: {error.strerror}") from None
+
+
+def _require_sources(spec: Spec) -> None:
+    """A path that is not there is a mistake in the spec, and said so before anything is made."""
+    for path in (*(mount.source for mount in spec.mounts), *spec.devices):
+        if not os.path.exists(path):  # noqa: PTH110 - as the launcher will look for it
+            raise SpecError(f"{path} is not on this machine: the spec cannot show it inside")
