@@ -1,0 +1,26 @@
+/* The launcher's state: one for the process, handed down. */
+#ifndef EXCISE_LAUNCHER_H
+#define EXCISE_LAUNCHER_H
+
+#include "common/confine.h"
+#include "launch/ids.h"
+#include "launch/replies.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct sandbox;
+
+struct launcher {
+    int epoll;
+    int self; /* our own pidfd, by which a child sees that we are alive */
+    bool rootless;
+    uint32_t users; /* how many ids a sandbox has */
+    struct ids ids;
+    struct sock_fprog filter;
+    struct confinement confinement;
+    struct replies replies; /* to the client */
+    struct sandbox *sandboxes;
+};
+
+#endif

@@ -1,0 +1,231 @@
+#include "launch/root.h"
+
+#include "launch/failure.h"
+#include "launch/plan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Readable, or writable with an effect, in spite of belonging to the host's root. What only that root may open needs no mask: nobody here is that. */
+static const char *const MASKED[] = {"/proc/keys", "/proc/key-users", "/proc/latency_stats", "/proc/interrupts"};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+enum { OWN_INODES = 8 }; /* the directories below, and those overlayfs makes in work/ */
+
+static int mount_quota(const struct plan *plan, struct failure *failure)
+{
+    char options[128] = "mode=755";
+    size_t used = strlen(options);
+
+    if (plan->disk_bytes > 0)
+        used += (size_t)snprintf(options + used, sizeof options - used, ",size=%" PRIu64, plan->disk_bytes);
+    if (plan->inodes > 0)
+        snprintf(options + used, sizeof options - used, ",nr_inodes=%" PRIu64, plan->inodes + plan->lower_count + OWN_INODES);
+    if (mount("tmpfs", "new", "tmpfs", MS_NODEV, options) || chdir("new"))
+        return fail(failure, errno, "mount a tmpfs with %s", options);
+    return 0;
+}
+
+/* Attached and named by number: before Linux 6.13 overlayfs took no descriptors, and paths would not fit into a page of options. */
+static int attach_lowers(const struct root *root, char *list, size_t size, struct failure *failure)
+{
+    size_t used = 0;
+
+    for (size_t index = 0; index < root->plan->lower_count; index++) {
+        char name[24];
+
+        snprintf(name, sizeof name, "%zu", index);
+        if (mkdir(name, 0755) || move_mount(root->clones[index], "", AT_FDCWD, name, MOVE_MOUNT_F_EMPTY_PATH))
+            return fail(failure, errno, "attach %s", root->plan->lowers[index]);
+        used += (size_t)snprintf(list + used, size - used, "%s%s", index ? ":" : "", name);
+    }
+    return 0;
+}
+
+int root_build(struct root *root, struct failure *failure)
+{
+    char lowers[PLAN_LOWERS * 4], options[sizeof lowers + 64];
+    int error;
+
+    root->mask = open("mask", O_PATH | O_CLOEXEC);
+    if (root->mask < 0)
+        return fail(failure, errno, "open the mask");
+    error = mount_quota(root->plan, failure);
+    if (error)
+        return error;
+    if (mkdir("upper", 0755) || mkdir("work", 0755) || mkdir("root", 0755) || mkdir("shm", 01777))
+        return fail(failure, errno, "fill the sandbox's tmpfs");
+    root->shared = open("shm", O_PATH | O_CLOEXEC);
+    if (root->shared < 0)
+        return fail(failure, errno, "open shm");
+    error = attach_lowers(root, lowers, sizeof lowers, failure);
+    if (error)
+        return error;
+    snprintf(options, sizeof options, "userxattr,lowerdir=%s,upperdir=upper,workdir=work", lowers);
+    if (mount("overlay", "root", "overlay", MS_NODEV, options))
+        return fail(failure, errno, "mount the overlay over %s", root->plan->lowers[0]);
+    return 0;
+}
+
+int root_enter(struct failure *failure)
+{
+    if (chdir("root") || syscall(SYS_pivot_root, ".", "."))
+        return fail(failure, errno, "enter the root");
+    return 0;
+}
+
+static int make_directory(const char *path, mode_t mode, struct failure *failure)
+{
+    if (mkdir(path, mode) && errno != EEXIST)
+        return fail(failure, errno, "make %s", path);
+    return 0;
+}
+
+/* Every directory that is missing on the way, and `path` itself. */
+static int make_directories(const char *path, struct failure *failure)
+{
+    char part[4096];
+    size_t length = strlen(path);
+
+    if (length >= sizeof part)
+        return fail(failure, ENAMETOOLONG, "make %s", path);
+    memcpy(part, path, length + 1);
+    for (size_t end = 1; end <= length; end++) {
+        int error;
+
+        if (path[end] != '/' && path[end] != '\0')
+            continue;
+        part[end] = '\0';
+        error = make_directory(part, 0755, failure);
+        if (error)
+            return error;
+        part[end] = path[end];
+    }
+    return 0;
+}
+
+static int make_target(int source, const char *path, struct failure *failure)
+{
+    char parent[4096];
+    struct stat status;
+    const char *name = strrchr(path, '/');
+    int error = 0, file;
+
+    if (fstat(source, &status))
+        return fail(failure, errno, "look at what is shown as %s", path);
+    if (S_ISDIR(status.st_mode))
+        return make_directories(path, failure);
+    if ((size_t)(name - path) >= sizeof parent)
+        return fail(failure, ENAMETOOLONG, "make %s", path);
+    memcpy(parent, path, (size_t)(name - path));
+    parent[name - path] = '\0';
+    if (parent[0] != '\0')
+        error = make_directories(parent, failure);
+    if (error)
+        return error;
+    file = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+    if (file < 0)
+        return fail(failure, errno, "make %s", path);
+    close(file);
+    return 0;
+}
+
+static int attach(int source, const char *path, struct failure *failure)
+{
+    if (move_mount(source, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_SYMLINKS))
+        return fail(failure, errno, "show %s", path);
+    return 0;
+}
+
+static int attach_copy(int source, const char *path, struct failure *failure)
+{
+    CLOSES int copy = open_tree(source, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+
+    if (copy < 0)
+        return fail(failure, errno, "copy what is shown as %s", path);
+    return attach(copy, path, failure);
+}
+
+int root_devices(const struct root *root, struct failure *failure)
+{
+    const char *terminals = root->users > 1 ? "newinstance,ptmxmode=0666,mode=0620,gid=5" : "newinstance,ptmxmode=0666,mode=0620";
+    int error = make_directory("/dev", 0755, failure);
+
+    if (!error)
+        error = attach(root->clones[root->plan->lower_count + root->plan->bind_count], "/dev", failure);
+    if (error)
+        return error;
+    if (mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, terminals))
+        return fail(failure, errno, "mount /dev/pts");
+    return attach_copy(root->shared, "/dev/shm", failure);
+}
+
+int root_kernel(const struct root *root, struct failure *failure)
+{
+    int error = make_directory("/proc", 0555, failure);
+
+    if (error)
+        return error;
+    if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL))
+        return fail(failure, errno, "mount /proc%s", errno == EPERM ? ": parts of this machine's /proc are hidden" : "");
+    for (size_t index = 0; !error && index < COUNT(MASKED); index++)
+        if (access(MASKED[index], F_OK) == 0)
+            error = attach_copy(root->mask, MASKED[index], failure);
+    if (!error)
+        error = make_directory("/sys", 0555, failure);
+    /* Where the kernel refuses it, because parts of this machine's are hidden, there is none: nobody's isolation depends on it. */
+    if (!error && mount("sysfs", "/sys", "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) && errno != EPERM)
+        error = fail(failure, errno, "mount /sys");
+    return error;
+}
+
+int root_binds(const struct root *root, struct failure *failure)
+{
+    int error = 0;
+
+    for (size_t index = 0; !error && index < root->plan->bind_count; index++) {
+        int source = root->clones[root->plan->lower_count + index];
+        const char *target = root->plan->binds[index].target;
+
+        error = attach(source, target, failure);
+        if (error == -ENOENT)
+            error = make_target(source, target, failure);
+        else
+            continue;
+        if (!error)
+            error = attach(source, target, failure);
+    }
+    return error;
+}
+
+int root_directories(const struct root *root, struct failure *failure)
+{
+    struct stat status;
+    int error = make_directory("/tmp", 01777, failure);
+
+    for (size_t index = 0; !error && index < root->plan->directory_count; index++)
+        error = make_directories(root->plan->directories[index], failure);
+    if (error)
+        return error;
+    if (stat("/tmp", &status) || ((status.st_mode & 07777) != 01777 && chmod("/tmp", 01777)))
+        return fail(failure, errno, "open /tmp to everybody");
+    return 0;
+}
+
+int root_leave(const struct root *root, struct failure *failure)
+{
+    if (umount2(".", MNT_DETACH) || chdir("/"))
+        return fail(failure, errno, "leave the old root");
+    close(root->mask);
+    close(root->shared);
+    return 0;
+}

@@ -1,0 +1,265 @@
+#include "launch/sandbox.h"
+
+#include "launch/child.h"
+#include "launch/clones.h"
+#include "launch/launcher.h"
+#include "launch/packets.h"
+#include "launch/plan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+_Static_assert(PLAN_LOWERS + PLAN_BINDS + 1 <= PACKET_DESCRIPTORS, "all mounts fit into one message");
+
+/* clone3 as a fork: the child goes on with a copy of this memory, and never executes anything. */
+static pid_t fork_child(struct sandbox *sandbox)
+{
+    int cgroup = cgroups_clone_into(&sandbox->cgroups);
+    struct clone_args arguments = {
+        .flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_PIDFD | (cgroup >= 0 ? CLONE_INTO_CGROUP : 0),
+        .pidfd = (uint64_t)(uintptr_t)&sandbox->pidfd,
+        .exit_signal = SIGCHLD,
+        .cgroup = cgroup >= 0 ? (uint64_t)cgroup : 0,
+    };
+    long pid = syscall(SYS_clone3, &arguments, sizeof arguments);
+
+    return pid < 0 ? -errno : (pid_t)pid;
+}
+
+static int write_map(int process, const char *file, uint32_t first, uint32_t count)
+{
+    char text[40];
+    int length = snprintf(text, sizeof text, "0 %u %u", first, count);
+    CLOSES int map = openat(process, file, O_WRONLY | O_CLOEXEC);
+
+    return map >= 0 && write(map, text, (size_t)length) == length ? 0 : -errno;
+}
+
+/* Gives the child its users, then the mounts. It works on its namespaces in between. */
+static int supply(struct launcher *launcher, struct sandbox *sandbox, const struct plan *plan)
+{
+    char path[32], message = CHILD_MAPPED;
+    int clones[PACKET_DESCRIPTORS];
+    size_t count = 0;
+    CLOSES int process = -1;
+    CLOSES int users = -1;
+    int error;
+
+    snprintf(path, sizeof path, "/proc/%d", sandbox->pid);
+    process = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (process < 0)
+        return fail(&sandbox->failure, errno, "open %s", path);
+    if (write_map(process, "uid_map", sandbox->first_id, launcher->users) || write_map(process, "gid_map", sandbox->first_id, launcher->users))
+        return fail(&sandbox->failure, errno, "map the sandbox's users");
+    error = packet_send(sandbox->talk, &message, sizeof message, NULL, 0);
+    if (error)
+        return fail(&sandbox->failure, -error, "talk to the sandbox");
+    if (!launcher->rootless) {
+        users = openat(process, "ns/user", O_RDONLY | O_CLOEXEC);
+        if (users < 0)
+            return fail(&sandbox->failure, errno, "open the sandbox's user namespace");
+    }
+    error = clones_open(plan, users, clones, &count, &sandbox->failure);
+    message = CHILD_MOUNTS;
+    if (!error && (error = packet_send(sandbox->talk, &message, sizeof message, clones, count)))
+        fail(&sandbox->failure, -error, "hand the mounts to the sandbox");
+    while (count > 0)
+        close_descriptor(&clones[--count]);
+    return error;
+}
+
+static int begin(struct launcher *launcher, struct sandbox *sandbox, const struct plan *plan)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = sandbox};
+    int talk[2];
+    int error = launcher->rootless ? 0 : ids_take(&launcher->ids, &sandbox->first_id, &sandbox->failure);
+
+    if (!error)
+        error = cgroups_make(&sandbox->cgroups, plan, &sandbox->failure);
+    if (error)
+        return error;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, talk))
+        return fail(&sandbox->failure, errno, "make a socket pair");
+    sandbox->talk = talk[0];
+    sandbox->pid = fork_child(sandbox);
+    if (sandbox->pid == 0) {
+        const struct child_start start = {
+            .plan = plan,
+            .cgroups = &sandbox->cgroups,
+            .confinement = &launcher->confinement,
+            .users = launcher->users,
+            .launcher = launcher->self,
+            .talk = talk[1],
+        };
+
+        child_main(&start);
+    }
+    close(talk[1]);
+    if (sandbox->pid < 0) {
+        error = sandbox->pid;
+        sandbox->pid = 0;
+        return fail(&sandbox->failure, -error, "clone a process with its own users");
+    }
+    cgroups_close(&sandbox->cgroups);
+    if (epoll_ctl(launcher->epoll, EPOLL_CTL_ADD, sandbox->talk, &event))
+        return fail(&sandbox->failure, errno, "watch the sandbox");
+    return supply(launcher, sandbox, plan);
+}
+
+/* Out of the epoll set before it is closed: a fork that still holds the other sandboxes' descriptors would keep it in. */
+static void stop_talking(struct launcher *launcher, struct sandbox *sandbox)
+{
+    if (sandbox->talk < 0)
+        return;
+    epoll_ctl(launcher->epoll, EPOLL_CTL_DEL, sandbox->talk, NULL);
+    close(sandbox->talk);
+    sandbox->talk = -1;
+}
+
+/* Our own child and not yet reaped: the number cannot have become another's. */
+static void kill_sandbox(const struct sandbox *sandbox)
+{
+    if (sandbox->pid > 0)
+        kill(sandbox->pid, SIGKILL);
+}
+
+/* The last of a sandbox whose processes are gone. 1: a cgroup is still there. */
+static int finish(struct launcher *launcher, struct sandbox **link)
+{
+    struct sandbox *sandbox = *link;
+    int error;
+
+    if (cgroups_remove(&sandbox->cgroups) == -EBUSY)
+        return 1;
+    stop_talking(launcher, sandbox);
+    close_descriptor(&sandbox->pidfd);
+    if (sandbox->first_id)
+        ids_give(&launcher->ids, sandbox->first_id);
+    if (sandbox->ready)
+        error = replies_gone(&launcher->replies, sandbox->id);
+    else
+        error = replies_failed(&launcher->replies, sandbox->id, &sandbox->failure);
+    *link = sandbox->next;
+    free(sandbox);
+    return error;
+}
+
+int sandbox_create(struct launcher *launcher, uint32_t id, struct plan *plan)
+{
+    struct sandbox *sandbox = calloc(1, sizeof *sandbox);
+    int error;
+
+    if (!sandbox)
+        return -ENOMEM;
+    *sandbox = (struct sandbox){.next = launcher->sandboxes, .id = id, .pidfd = -1, .talk = -1};
+    launcher->sandboxes = sandbox;
+    error = begin(launcher, sandbox, plan);
+    plan_close(plan);
+    if (!error)
+        return 0;
+    kill_sandbox(sandbox);
+    cgroups_close(&sandbox->cgroups);
+    /* With a child, the rest is done when that has been reaped. */
+    return sandbox->pid > 0 ? 0 : finish(launcher, &launcher->sandboxes);
+}
+
+int sandbox_hear(struct launcher *launcher, struct sandbox *sandbox)
+{
+    struct failure said = {0};
+    int listener = -1, pidfd = sandbox->pidfd;
+    size_t count = 1;
+    ssize_t length = packet_receive(sandbox->talk, &said, sizeof said, &listener, &count, false);
+
+    if (length == -EAGAIN)
+        return 0;
+    stop_talking(launcher, sandbox);
+    said.step[sizeof said.step - 1] = '\0';
+    if (length == sizeof said && said.error == 0 && sandbox->failure.error == 0) {
+        sandbox->ready = true;
+        sandbox->pidfd = -1;
+        return replies_ready(&launcher->replies, sandbox->id, pidfd, count ? listener : -1);
+    }
+    if (count)
+        close(listener);
+    if (sandbox->failure.error == 0 && length == sizeof said)
+        sandbox->failure = said;
+    else if (sandbox->failure.error == 0)
+        fail(&sandbox->failure, ECHILD, "build the sandbox: it died");
+    kill_sandbox(sandbox);
+    return 0;
+}
+
+int sandbox_close(struct launcher *launcher, uint32_t id)
+{
+    for (struct sandbox *sandbox = launcher->sandboxes; sandbox; sandbox = sandbox->next) {
+        if (sandbox->id != id)
+            continue;
+        if (!sandbox->ready && sandbox->failure.error == 0)
+            fail(&sandbox->failure, ECANCELED, "build the sandbox: it was closed");
+        kill_sandbox(sandbox);
+        return 0;
+    }
+    return replies_gone(&launcher->replies, id);
+}
+
+static void note_death(struct launcher *launcher, pid_t pid)
+{
+    for (struct sandbox *sandbox = launcher->sandboxes; sandbox; sandbox = sandbox->next) {
+        if (sandbox->pid != pid)
+            continue;
+        sandbox->pid = 0;
+        if (sandbox->talk >= 0)
+            sandbox_hear(launcher, sandbox);
+        if (!sandbox->ready && sandbox->failure.error == 0)
+            fail(&sandbox->failure, ECHILD, "build the sandbox: it died");
+        return;
+    }
+}
+
+int sandbox_reap(struct launcher *launcher)
+{
+    struct sandbox **link = &launcher->sandboxes;
+    int busy = 0;
+    pid_t pid;
+
+    while ((pid = waitpid(-1, NULL, WNOHANG)) > 0)
+        note_death(launcher, pid);
+    while (*link) {
+        struct sandbox *before = *link;
+        int result = before->pid == 0 ? finish(launcher, link) : 0;
+
+        if (result < 0)
+            return result;
+        busy |= result;
+        if (*link == before)
+            link = &before->next;
+    }
+    return busy;
+}
+
+void sandbox_end_all(struct launcher *launcher)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    pid_t pid;
+
+    for (struct sandbox *sandbox = launcher->sandboxes; sandbox; sandbox = sandbox->next)
+        kill_sandbox(sandbox);
+    while ((pid = waitpid(-1, NULL, 0)) > 0 || errno == EINTR)
+        note_death(launcher, pid);
+    for (struct sandbox *sandbox = launcher->sandboxes; sandbox; sandbox = sandbox->next)
+        /* The client is gone and nobody waits for us; what is still held after a second is left for gc. */
+        for (int tries = 0; tries < 1000 && cgroups_remove(&sandbox->cgroups) == -EBUSY; tries++)
+            nanosleep(&moment, NULL);
+}
