@@ -160,6 +160,9 @@ def _undeclared_specs(bench: Bench) -> Iterator[tuple[str, Verb]]:
         asked.append((name in bench.capabilities.limits, f"Spec.limits.{name}", spec))
     for mode, network in (("none", "none"), ("open", "open"), ("allow", Allow(("example.org",)))):
         asked.append((mode in bench.capabilities.network, f"Spec.network={mode}", changed(network=network)))
+    if "none" in bench.capabilities.network and "open" in bench.capabilities.network:
+        differs = changed(network="none", build_network="open")
+        asked.append((has("build_network"), "Spec.build_network", differs))
     for kernel in ("intercepted", "own"):
         enough = bench.capabilities.kernel in (kernel, "own")
         asked.append((enough, f"Spec.isolation={kernel}", changed(isolation=kernel)))

@@ -127,3 +127,13 @@ ECHO_SERVER = (
     "open(F, q(>), q(started)); close(F); $c = $s->accept; $c->autoflush(1); while (<$c>) { print $c $_ }'"
 )
 ECHO_PORT = 47801
+
+# ---- out: what a server says, by way of the proxy that the variables name, if they do. args: its host and port
+FETCH = (
+    "perl -MIO::Socket::INET -e '"
+    "($host, $port) = @ARGV; $to = ($ENV{http_proxy} // q()) =~ m{^http://([^/]+)} ? $1 : qq($host:$port); "
+    "$s = IO::Socket::INET->new(PeerAddr => $to, Timeout => 10) or die; "
+    "print $s qq(GET http://$host:$port/ HTTP/1.0\\r\\n\\r\\n); local $/; $_ = <$s>; "
+    'm{^HTTP/1.. 200 .*?\\r\\n\\r\\n(.*)}s or die; print $1\' "$1" "$2"'
+)
+FETCH_IN_STEP = f'{FETCH} > fetched && printf %s "$http_proxy" > proxy'

@@ -15,6 +15,7 @@ from excise.contract import (
     cases_files,
     cases_lives,
     cases_losses,
+    cases_network,
     cases_output,
     cases_sessions,
     cases_states,
@@ -57,6 +58,7 @@ CASES: tuple[Case, ...] = _cases_of(
     cases_states,
     cases_files,
     cases_apart,
+    cases_network,
     cases_abilities,
 )
 

@@ -81,12 +81,18 @@ class FakeHandle:
             if self._prepared:
                 await start_up(self, spec)
             else:
+                self.machine.network = spec.build_network or spec.network or "none"
                 try:
-                    await make_ready(self, spec)
+                    await make_ready(self, spec, built=self._built)
                 except CreateError:
                     if "failed-step-is-create-error" not in self._broken:
                         raise
             self._is_ready = True
+
+    async def _built(self) -> None:
+        """The steps are done, and have had their network."""
+        if "build-network" not in self._broken:
+            self.machine.network = self.spec.network or "none"
 
     def _scripted(self) -> Spec:
         """The spec whose steps, boot and ready commands are run: the sandbox's own, unless that is what is broken."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from excise.action import Command, Exec, Shell
 from excise.errors import SandboxLost, SpecError
 from excise.handles import environment
-from excise.spec import Allow, Spec
+from excise.spec import Spec
 from excise.substrates.fake.file_actions import FileWork
 from excise.substrates.fake.files import ROOT, SEARCH, Tree, Who
 from excise.substrates.fake.image import ENV, WORKDIR, limit
@@ -37,7 +37,7 @@ class Life:
         self.broken = broken
         self.guest_s = guest_s
         self.machine = Machine(limit(tree, spec.limits), spec.limits, programs, namespace, broken)
-        self.machine.reaches_out = spec.network == "open" or isinstance(spec.network, Allow) or "network-none" in broken
+        self.machine.network = spec.network or "none"
         self.workdir = WORKDIR if spec.workdir is None or "workdir-is-honoured" in broken else spec.workdir
         tree.make_dir(self.workdir, parents=True)
         self.sessions: dict[str, Session] = {}

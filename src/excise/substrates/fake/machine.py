@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
 from excise.action import End
-from excise.spec import Limits
+from excise.spec import Allow, Limits, Network
 from excise.substrates.fake.files import File, Tree, Who, refusal
 from excise.substrates.fake.pipes import Changed, Pipe
 from excise.substrates.fake.proc import Body, Descriptors, Job, Proc, Program, Status
@@ -48,8 +48,8 @@ class Machine:
         self.programs = programs
         self.namespace = namespace
         """Stands for every namespace's number: two machines with the same one would share what is in it."""
-        self.reaches_out = False
-        """Whether there is a route to other hosts."""
+        self.network: Network = "none"
+        """What of other hosts can be reached now."""
         self.limits = limits
         self.paused = False
         self.gone: str | None = None
@@ -207,6 +207,18 @@ class Machine:
         node = self.tree.get("/etc/passwd")
         assert isinstance(node, File)
         return [line.split(":") for line in node.data.decode().splitlines()]
+
+    @property
+    def reaches_out(self) -> bool:
+        """Whether there is a route to other hosts."""
+        return self.network != "none" or "network-none" in self.broken
+
+    def may_reach(self, host: str, port: int) -> bool:
+        if "network-allow" in self.broken:
+            return True
+        if isinstance(self.network, Allow):
+            return host in self.network.hosts and port in self.network.ports
+        return self.network == "open"
 
     # ---- standing still
 

@@ -50,6 +50,7 @@ CAPABILITIES: Final = Capabilities(
     guest_clock=True,
     limits=frozenset({"memory_bytes", "pids", "disk_bytes", "inodes"}),
     network=frozenset({"none", "allow", "open"}),
+    build_network=True,
 )
 
 

@@ -7,6 +7,7 @@ import signal
 from excise.substrates.fake.launch import become, find_program, said
 from excise.substrates.fake.pipes import Pipe, ReadEnd, Stream, WriteEnd
 from excise.substrates.fake.proc import Proc
+from excise.substrates.fake.programs.fetching import fetch
 from excise.substrates.fake.programs.voice import complain, encoded, signal_number
 from excise.substrates.fake.special import open_path
 
@@ -70,11 +71,16 @@ async def kill(proc: Proc, argv: list[str]) -> int:
 
 
 async def perl(proc: Proc, argv: list[str]) -> int:
-    """Of perl only this: a one-liner that listens on LocalPort, makes the file it opens for writing, and echoes lines."""
+    """Of perl only this: a one-liner that listens on LocalPort, makes the file it opens for writing, and echoes lines.
+
+    And one that has a PeerAddr: it fetches.
+    """
     script = " ".join(argv)
+    if "PeerAddr" in script:
+        return await fetch(proc, argv)
     port = re.search(r"LocalPort\s*=>\s*(\d+)", script)
     if port is None:
-        return await complain(proc, "perl", "the pretend machine's perl can only listen on a LocalPort and echo")
+        return await complain(proc, "perl", "the pretend machine's perl can only listen on a LocalPort and echo, or fetch")
     number = int(port[1])
     callers: list[Connected] = []
     if number in proc.machine.ports:
