@@ -62,8 +62,10 @@ int make_dirs(const char *path, mode_t mode)
             return -errno;
         *at = '/';
     }
-    if (mkdir(path, mode) < 0)
-        return errno == EEXIST && is_directory(path) ? 0 : -errno;
+    if (mkdir(path, mode) < 0) {
+        error = -errno;
+        return error == -EEXIST && is_directory(path) ? 0 : error;
+    }
     /* The umask is for those who do not say a mode. */
     return chmod(path, mode) < 0 ? -errno : 0;
 }
