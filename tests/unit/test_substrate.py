@@ -67,6 +67,19 @@ def test_a_network_mode_that_is_built_is_taken_and_the_others_are_named(mode: Li
         require(Spec(network=Allow(("host",))), only, "x")
 
 
+def test_steps_with_another_network_need_a_substrate_that_can() -> None:
+    modes = Capabilities(network=frozenset({"none", "open"}))
+    with pytest.raises(SpecError, match="x has one network for steps and actions; leave build_network out"):
+        require(Spec(network="none", build_network="open"), modes, "x")
+    require(Spec(network="open", build_network="open"), modes, "x")
+    both = Capabilities(network=modes.network, build_network=True)
+    require(Spec(network="none", build_network="open"), both, "x")
+    with pytest.raises(SpecError, match="x does not build build_network='allow' yet; it has: none, open"):
+        require(Spec(network="none", build_network=Allow(("host",))), both, "x")
+    with pytest.raises(SpecError, match="leave build_network unset"):
+        require(Spec(build_network="none"), Capabilities(network=frozenset({"open"}), build_network=True), "x")
+
+
 KERNELS: tuple[Kernel, ...] = ("shared", "intercepted", "own")
 
 

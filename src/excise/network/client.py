@@ -10,7 +10,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 import excise
+from excise.action import Command, Exec, FileAction, Shell
 from excise.errors import SandboxLost, SpecError
 from excise.host import packets
 from excise.host.writable import Writable
@@ -53,6 +56,23 @@ def phases(spec: Spec) -> tuple[Policy, Policy]:
     """The policies of a spec's steps and of its actions."""
     run = policy_of(spec.network)
     return (run if spec.build_network is None else policy_of(spec.build_network)), run
+
+
+def for_steps(spec: Spec) -> Spec:
+    """`spec` with the variables in its steps: where actions are to have none, the sandbox as a whole has none."""
+    found = {name: value for name, value in variables().items() if name not in spec.env and name not in spec.secrets}
+    steps = tuple(
+        msgspec.structs.replace(step, actions=tuple(_with_variables(action, found) for action in step.actions))
+        for step in spec.all_steps()
+    )
+    return msgspec.structs.replace(spec, repo=None, deps=None, steps=steps)
+
+
+def _with_variables(action: Command | FileAction, found: Mapping[str, str]) -> Command | FileAction:
+    # A session was given its variables when it began, and takes no others.
+    if not isinstance(action, Exec | Shell) or (isinstance(action, Shell) and action.session is not None):
+        return action
+    return msgspec.structs.replace(action, env={**found, **action.env})
 
 
 class Door:

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from excise.action import Exec, Shell, Write
 from excise.errors import SandboxLost, SpecError
-from excise.network.client import PORT, Door, Proxies, phases, policy_of, variables
+from excise.network.client import PORT, Door, Proxies, for_steps, phases, policy_of, variables
 from excise.network.policy import Policy
-from excise.spec import Allow, Spec
+from excise.spec import Allow, Secret, Spec, Step
 
 from .wires import connected, echo, listener, server
 
@@ -284,6 +285,29 @@ def test_policies_of_a_spec() -> None:
     assert phases(Spec(network="none", build_network="open")) == (Policy("open"), Policy())
     allow = Allow(("example.org",), (80,))
     assert phases(Spec(network=allow, build_network="none")) == (Policy(), Policy.allowing(("example.org",), (80,)))
+
+
+def test_steps_find_the_proxy_where_actions_do_not() -> None:
+    own = Exec(("make",), env={"http_proxy": "mine", "A": "b"})
+    spec = Spec(
+        repo="https://example.org/x@abc",
+        deps="pip install x",
+        steps=(Step("s", (own, Write("f", b""), Shell("x", session="main"))),),
+        env={"HTTP_PROXY": "the spec's"},
+        secrets={"HTTPS_PROXY": Secret("hidden")},
+        network="none",
+        build_network="open",
+    )
+    made = for_steps(spec)
+    clone, deps, (command, file, in_session) = (step.actions for step in made.all_steps())
+    for (action,) in (clone, deps):
+        assert isinstance(action, Shell)
+        assert action.env["https_proxy"] == "http://127.0.0.1:3128"
+        assert action.env.keys() & {"HTTP_PROXY", "HTTPS_PROXY"} == set()
+    assert isinstance(command, Exec)
+    assert (command.env["http_proxy"], command.env["A"], command.env["no_proxy"][:9]) == ("mine", "b", "localhost")
+    assert (file, in_session) == (Write("f", b""), Shell("x", session="main"))
+    assert (made.env, made.secrets, made.network) == (spec.env, spec.secrets, "none")
 
 
 @pytest.mark.parametrize("allow", [Allow(("https://example.org",)), Allow(("example.org",), (0,)), Allow(("10.0.0.1/8",))])

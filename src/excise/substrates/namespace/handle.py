@@ -26,7 +26,11 @@ class NamespaceHandle(GuestHandle):
         self._once_built = run if run != build else None
 
     async def _built(self) -> None:
-        if self._door is not None and self._once_built is not None:
+        if self._door is None or self._once_built is None:
+            return
+        if self._once_built.mode == "none":
+            await self._door.close()
+        else:
             await self._door.change(self._once_built)
 
     # ---- life

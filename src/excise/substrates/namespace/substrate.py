@@ -9,12 +9,14 @@ import uuid
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from excise.errors import CapacityError, CreateError, SpecError
 from excise.guest.carrier import SocketCarrier, pair
 from excise.guest.link import Link
 from excise.handles import finish
 from excise.host.sandboxes import owner_of
-from excise.network.client import PORT, Proxies, phases, variables
+from excise.network.client import PORT, Proxies, for_steps, phases, variables
 from excise.requests import EndsWithItsMaker, Requests
 from excise.spec import Spec
 from excise.storage.image import Image, resolve
@@ -70,13 +72,17 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         require(spec, found.capabilities, self.address)
         _require_sources(spec)
         image = await self._image(spec.image)
-        policies = phases(spec)
-        listens = any(policy.mode != "none" for policy in policies)
+        policies = build, run = phases(spec)
+        listens = (build.mode, run.mode) != ("none", "none")
         name = f"namespace-{self._owner}-{uuid.uuid4().hex[:12]}"
         asked = plan.plan(
             spec, image, cgroups=found.groups.plan(spec.limits, name), sudo=self._sudo, listen_port=PORT if listens else None
         )
         link, place = await self._begun(launcher, asked)
+        if run.mode != "none":
+            image = msgspec.structs.replace(image, env={**image.env, **variables()})
+        elif listens:
+            spec = for_steps(spec)
         handle = self._handle(link, launcher, place, name=name, spec=spec, image=image, lease_s=lease_s)
         try:
             await place.ready
@@ -104,7 +110,6 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         """The guest is greeted at once: the greeting waits in the link while it comes to be."""
         assert self._found is not None
         capabilities = self._found.capabilities
-        env = {**image.env, **variables()} if place.listens else image.env
 
         async def dispose() -> None:
             self._requests.forget(handle)
@@ -117,7 +122,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
             address=self.address,
             capabilities=capabilities,
             spec=spec,
-            image_env=env,
+            image_env=image.env,
             cwd=plan.workdir(spec, image),
             user=plan.user(spec, image, users=capabilities.users),
             dispose=dispose,
