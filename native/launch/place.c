@@ -95,9 +95,19 @@ static int own_directory(const char *path, struct failure *failure)
     return 0;
 }
 
+/* A mount of its own, read-only: an ordinary user's sandboxes would own the file they all share. */
+static int make_mask(struct failure *failure)
+{
+    struct mount_attr protect = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC};
+    CLOSES int mask = open("mask", O_CREAT | O_WRONLY | O_CLOEXEC, 0444);
+
+    if (mask < 0 || mount("mask", "mask", NULL, MS_BIND, NULL) || mount_setattr(AT_FDCWD, "mask", 0, &protect, sizeof protect))
+        return fail(failure, errno, "make the mask");
+    return 0;
+}
+
 int place_prepare(const char *directory, bool rootless, struct failure *failure)
 {
-    CLOSES int mask = -1;
     mode_t before = umask(0);
     int error = own_directory(directory, failure);
 
@@ -110,12 +120,11 @@ int place_prepare(const char *directory, bool rootless, struct failure *failure)
         return error;
     if (mount("tmpfs", "launch", "tmpfs", MS_NOSUID | MS_NOEXEC, "mode=755,size=256k"))
         return fail(failure, errno, "mount a tmpfs");
-    if (chdir("launch"))
-        return fail(failure, errno, "enter the launcher's tree");
-    mask = open("mask", O_CREAT | O_WRONLY | O_CLOEXEC, 0444);
-    if (mask < 0 || mkdir("new", 0755))
+    if (chdir("launch") || mkdir("new", 0755))
         return fail(failure, errno, "fill the launcher's tree");
-    error = place_devices("dev", NULL, 0, rootless, failure);
+    error = make_mask(failure);
+    if (!error)
+        error = place_devices("dev", NULL, 0, rootless, failure);
     umask(before);
     return error;
 }

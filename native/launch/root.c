@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 /* Readable, or writable with an effect, in spite of belonging to the host's root. What only that root may open needs no mask: nobody here is that. */
-static const char *const MASKED[] = {"/proc/keys", "/proc/key-users", "/proc/latency_stats", "/proc/interrupts"};
+static const char *const MASKED[] = {"/proc/keys", "/proc/latency_stats", "/proc/interrupts"};
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -155,6 +155,16 @@ static int attach_copy(int source, const char *path, struct failure *failure)
     return attach(copy, path, failure);
 }
 
+static int make_read_only(const char *path, struct failure *failure)
+{
+    struct mount_attr protect = {.attr_set = MOUNT_ATTR_RDONLY};
+    CLOSES int copy = open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+
+    if (copy < 0 || mount_setattr(copy, "", AT_EMPTY_PATH, &protect, sizeof protect))
+        return fail(failure, errno, "protect %s", path);
+    return attach(copy, path, failure);
+}
+
 int root_devices(const struct root *root, struct failure *failure)
 {
     const char *terminals = root->users > 1 ? "newinstance,ptmxmode=0666,mode=0620,gid=5" : "newinstance,ptmxmode=0666,mode=0620";
@@ -180,6 +190,9 @@ int root_kernel(const struct root *root, struct failure *failure)
     for (size_t index = 0; !error && index < COUNT(MASKED); index++)
         if (access(MASKED[index], F_OK) == 0)
             error = attach_copy(root->mask, MASKED[index], failure);
+    /* A sandbox may not raise the limits of its own IPC and process namespaces either. */
+    if (!error)
+        error = make_read_only("/proc/sys", failure);
     if (!error)
         error = make_directory("/sys", 0555, failure);
     /* Where the kernel refuses it, because parts of this machine's are hidden, there is none: nobody's isolation depends on it. */

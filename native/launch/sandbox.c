@@ -38,10 +38,11 @@ static pid_t fork_child(struct sandbox *sandbox)
     return pid < 0 ? -errno : (pid_t)pid;
 }
 
+/* The first id apart from the rest: an extent may not span two of the outer namespace's, where an ordinary user's own id lies apart from its subordinates. */
 static int write_map(int process, const char *file, uint32_t first, uint32_t count)
 {
-    char text[40];
-    int length = snprintf(text, sizeof text, "0 %u %u", first, count);
+    char text[64];
+    int length = snprintf(text, sizeof text, count > 1 ? "0 %u 1\n1 %u %u\n" : "0 %u 1\n", first, first + 1, count - 1);
     CLOSES int map = openat(process, file, O_WRONLY | O_CLOEXEC);
 
     return map >= 0 && write(map, text, (size_t)length) == length ? 0 : -errno;
