@@ -30,7 +30,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 async def findings() -> tuple[Finding, ...]:
     """Every trial of the machine itself, all at once."""
-    trials = (_control_groups, _user_namespaces, _overlay, _kvm, _mmdebstrap, _docker_socket, _cache)
+    trials = (_control_groups, _user_namespaces, _uids, _overlay, _kvm, _mmdebstrap, _docker_socket, _cache)
     return tuple(await asyncio.gather(*(trial() for trial in trials)))
 
 
@@ -79,6 +79,27 @@ async def _user_namespaces() -> Finding:
         detail="a process ran in one" if works else said,
         remedy="" if works else "sysctl -w user.max_user_namespaces=15000 kernel.apparmor_restrict_unprivileged_userns=0",
     )
+
+
+async def _uids() -> Finding:
+    """How many users a namespace sandbox can have, as its launcher found out."""
+    from excise.substrates.namespace import denial, request  # noqa: PLC0415 - only doctor pays for it
+    from excise.substrates.namespace.launcher import Launcher  # noqa: PLC0415 - as above
+
+    name = "uids of a sandbox"
+    try:
+        launcher = Launcher()
+        try:
+            async with asyncio.timeout(TRIAL_S):
+                hello = await launcher.hello()
+        finally:
+            await launcher.end()
+    except (ExciseError, OSError, TimeoutError) as error:
+        return Finding(name=name, works=False, detail=sentence(error))
+    if hello.number(request.TAG_USERS) > 1:
+        return Finding(name=name, works=True, detail=f"{hello.number(request.TAG_USERS)}: user= works in `namespace`")
+    detail = f"1, so `namespace` has no user=: {hello.text(request.TAG_MESSAGE)}"
+    return Finding(name=name, works=False, detail=detail, remedy=denial.more_uids())
 
 
 async def _overlay() -> Finding:

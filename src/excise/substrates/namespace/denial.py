@@ -16,6 +16,8 @@ from excise.substrates.namespace.request import Answer
 _SHORTAGE = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EAGAIN, errno.EUSERS})
 _CONTAINER_FLAGS = "--security-opt seccomp=unconfined --security-opt systempaths=unconfined"
 _APPARMOR_FLAG = " --security-opt apparmor=unconfined"
+_FIRST_SUBORDINATE = 100000
+_SUBORDINATES = 65536
 _POD = "a pod: securityContext with seccompProfile type Unconfined and procMount Unmasked"
 
 
@@ -95,6 +97,16 @@ def _contained(seen: Facts) -> Rule:
         denied.append(f"its AppArmor profile {seen.apparmor_profile} refuses mounts")
     flags = _CONTAINER_FLAGS + (_APPARMOR_FLAG if confined else "")
     return Rule(f"this is a container, and {', '.join(denied)}", f"start it with: docker run {flags}; or {_POD}")
+
+
+def more_uids(subuid: str | None = None) -> str:
+    """What gives an ordinary user a range of uids that is nobody's yet: `subuid` is the text of /etc/subuid."""
+    lines = (_read("/etc/subuid") or "") if subuid is None else subuid
+    ranges = [line.split(":") for line in lines.splitlines()]
+    taken = [int(parts[1]) + int(parts[2]) for parts in ranges if len(parts) == 3 and parts[1].isdigit() and parts[2].isdigit()]
+    first = max((_FIRST_SUBORDINATE, *taken))
+    span = f"{first}-{first + _SUBORDINATES - 1}"
+    return f"apt-get install uidmap; usermod --add-subuids {span} --add-subgids {span} $USER"
 
 
 def facts(launcher: str) -> Facts:

@@ -78,12 +78,17 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         asked = plan.plan(
             spec, image, cgroups=found.groups.plan(spec.limits, name), sudo=self._sudo, listen_port=PORT if listens else None
         )
-        link, place = await self._begun(launcher, asked)
         if run.mode != "none":
             image = msgspec.structs.replace(image, env={**image.env, **variables()})
         elif listens:
             spec = for_steps(spec)
-        handle = self._handle(link, launcher, place, name=name, spec=spec, image=image, lease_s=lease_s)
+        link, place = await self._begun(launcher, asked)
+        try:
+            handle = self._handle(link, launcher, place, name=name, spec=spec, image=image, lease_s=lease_s)
+        except BaseException:  # a variable that cannot be said
+            link.close()
+            await finish(launcher.close(place))
+            raise
         try:
             await place.ready
             if (listener := place.take_listener()) is not None:

@@ -80,3 +80,15 @@ def test_a_shortage_is_told_from_a_failure(number: int, kind: type[Exception]) -
     error = denial.not_made(failed(1, b"mount overlay", number))
     assert type(error) is kind
     assert "mount overlay" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("subuid", "span"),
+    [
+        ("", "100000-165535"),
+        ("ada:100000:65536\nbob:165536:65536\n", "231072-296607"),
+        ("odd line\nada:x:y\n", "100000-165535"),
+    ],
+)
+def test_a_range_that_is_nobodys_is_advised(subuid: str, span: str) -> None:
+    assert f"usermod --add-subuids {span} --add-subgids {span} $USER" in denial.more_uids(subuid)
