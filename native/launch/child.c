@@ -172,7 +172,8 @@ static int name_and_network(struct child *child)
 
 static int build_root(struct child *child)
 {
-    child->root = (struct root){.plan = child->start->plan, .clones = child->clones, .users = child->start->users};
+    child->root = (struct root){
+        .plan = child->start->plan, .clones = child->clones, .users = child->start->users, .host_root = child->start->host_root};
     return root_build(&child->root, &child->failure);
 }
 

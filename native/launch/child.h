@@ -4,6 +4,7 @@
 
 #include "launch/failure.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct cgroups;
@@ -16,6 +17,7 @@ struct child_start {
     const struct cgroups *cgroups;
     const struct confinement *confinement;
     uint32_t users; /* how many the sandbox has: 65536, or 1 */
+    bool host_root; /* the sandbox's root has the id of the host's */
     int launcher;   /* the launcher's pidfd */
     int talk;       /* our end of the conversation with it */
 };

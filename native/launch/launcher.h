@@ -14,7 +14,8 @@ struct sandbox;
 struct launcher {
     int epoll;
     int self; /* our own pidfd, by which a child sees that we are alive */
-    bool rootless;
+    bool rootless;  /* it may not mount outside a user namespace of its own */
+    bool host_root; /* rootless, and the sandboxes' root has the id of the host's */
     uint32_t users; /* how many ids a sandbox has */
     struct ids ids;
     struct sock_fprog filter;

@@ -35,7 +35,7 @@ static int take_control(int *control, struct failure *failure)
     return 0;
 }
 
-static int has_capability(unsigned capability)
+static bool has_capability(unsigned capability)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct held[_LINUX_CAPABILITY_U32S_3] = {0};
@@ -45,9 +45,6 @@ static int has_capability(unsigned capability)
 
 static int enter_as_root(struct launcher *launcher, struct failure *failure)
 {
-    /* Without it root would have to be an ordinary user's launcher whose sandboxes are the host's root: worse than none. */
-    if (!has_capability(CAP_SYS_ADMIN))
-        return fail(failure, EPERM, "start as root without CAP_SYS_ADMIN: grant it, or use an ordinary user");
     launcher->users = IDS_EACH;
     if (mkdir(RANGES_DIRECTORY, 0700) && errno != EEXIST)
         return fail(failure, errno, "make " RANGES_DIRECTORY);
@@ -63,7 +60,8 @@ static int enter(struct launcher *launcher, const char *directory, char *why, si
     char fallback[64];
     int error;
 
-    launcher->rootless = geteuid() != 0;
+    launcher->rootless = geteuid() != 0 || !has_capability(CAP_SYS_ADMIN);
+    launcher->host_root = geteuid() == 0 && launcher->rootless;
     snprintf(fallback, sizeof fallback, launcher->rootless ? "/tmp/excise-%u" : RANGES_DIRECTORY, geteuid());
     error = launcher->rootless ? outer_enter(&launcher->users, why, why_size, failure) : enter_as_root(launcher, failure);
     if (!error)

@@ -16,6 +16,10 @@
 
 enum { SUBORDINATES = 65535 };
 
+struct range {
+    unsigned long first_uid, first_gid; /* 0: there is none */
+};
+
 extern char **environ;
 
 /* The first range of "name-or-number:first:count" lines that is large enough. 0: there is none. */
@@ -72,25 +76,44 @@ static bool run_mapper(const char *program, pid_t target, unsigned own, unsigned
     return waitpid(mapper, &status, 0) == mapper && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/* The mappers must be started from outside: this process stays there, and waits for `go` to be closed. */
-static pid_t fork_mapper(int go, int other_end, unsigned long first_uid, unsigned long first_gid)
+static int write_text(const char *path, const char *text)
+{
+    CLOSES int file = open(path, O_WRONLY | O_CLOEXEC);
+
+    return file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text) ? 0 : -errno;
+}
+
+/* A container's root, with the capabilities to give ids away but not those to mount: every id is its own. */
+static bool map_all_ids(pid_t target)
+{
+    static const char *const FILES[] = {"uid_map", "gid_map"};
+    char path[48];
+
+    for (size_t index = 0; index < 2; index++) {
+        snprintf(path, sizeof path, "/proc/%d/%s", target, FILES[index]);
+        if (write_text(path, "0 0 65536"))
+            return false;
+    }
+    return true;
+}
+
+/* Ids are given away from outside: this process stays there, and waits for a byte. */
+static pid_t fork_mapper(int go, int other_end, const struct range *range)
 {
     pid_t target = getpid(), mapper = fork();
     char nothing;
+    bool mapped;
 
     if (mapper != 0)
         return mapper;
     close(other_end);
     if (read(go, &nothing, 1) != 1)
         _exit(EXIT_FAILURE);
-    _exit(run_mapper("newuidmap", target, getuid(), first_uid) && run_mapper("newgidmap", target, getgid(), first_gid) ? 0 : EXIT_FAILURE);
-}
-
-static int write_text(const char *path, const char *text)
-{
-    CLOSES int file = open(path, O_WRONLY | O_CLOEXEC);
-
-    return file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text) ? 0 : -errno;
+    if (geteuid() == 0)
+        mapped = map_all_ids(target);
+    else
+        mapped = run_mapper("newuidmap", target, getuid(), range->first_uid) && run_mapper("newgidmap", target, getgid(), range->first_gid);
+    _exit(mapped ? 0 : EXIT_FAILURE);
 }
 
 static int map_own_ids(uid_t uid, gid_t gid, struct failure *failure)
@@ -107,21 +130,40 @@ static int map_own_ids(uid_t uid, gid_t gid, struct failure *failure)
     return 0;
 }
 
+static struct range find_ranges(uid_t uid)
+{
+    char name[64];
+    bool named = find_name(uid, name, sizeof name);
+
+    return (struct range){
+        .first_uid = find_range("/etc/subuid", named ? name : NULL, uid),
+        .first_gid = find_range("/etc/subgid", named ? name : NULL, uid),
+    };
+}
+
+static void explain(uint32_t users, uid_t uid, bool asked, char *why, size_t size)
+{
+    if (uid == 0)
+        snprintf(why, size, "root without CAP_SYS_ADMIN: sandboxes have this machine's user ids, its root's too, without its rights");
+    else if (users == 1 && asked)
+        snprintf(why, size, "newuidmap or newgidmap refused: install uidmap");
+    else if (users == 1)
+        snprintf(why, size, "/etc/subuid and /etc/subgid give this user no 65,536 ids");
+}
+
 int outer_enter(uint32_t *users, char *why, size_t why_size, struct failure *failure)
 {
     uid_t uid = geteuid();
     gid_t gid = getegid();
-    char name[64];
-    bool named = find_name(uid, name, sizeof name);
-    unsigned long first_uid = find_range("/etc/subuid", named ? name : NULL, uid);
-    unsigned long first_gid = find_range("/etc/subgid", named ? name : NULL, uid);
+    struct range range = find_ranges(uid);
+    bool asked = uid == 0 || (range.first_uid && range.first_gid);
     int go[2], status = -1;
     pid_t mapper = -1;
 
     if (pipe2(go, O_CLOEXEC))
         return fail(failure, errno, "make a pipe");
-    if (first_uid && first_gid)
-        mapper = fork_mapper(go[0], go[1], first_uid, first_gid);
+    if (asked)
+        mapper = fork_mapper(go[0], go[1], &range);
     close(go[0]);
     if (unshare(CLONE_NEWUSER | CLONE_NEWNS))
         fail(failure, errno, "make a user namespace");
@@ -132,9 +174,7 @@ int outer_enter(uint32_t *users, char *why, size_t why_size, struct failure *fai
         status = -1;
     if (failure->error)
         return -failure->error;
-    *users = mapper > 0 && status == 0 ? 65536 : 1;
-    if (*users > 1)
-        return 0;
-    snprintf(why, why_size, mapper > 0 ? "newuidmap or newgidmap refused: install uidmap" : "/etc/subuid and /etc/subgid give this user no 65,536 ids");
-    return map_own_ids(uid, gid, failure);
+    *users = status == 0 ? 65536 : 1;
+    explain(*users, uid, asked, why, why_size);
+    return *users > 1 ? 0 : map_own_ids(uid, gid, failure);
 }

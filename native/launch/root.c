@@ -14,8 +14,16 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Readable, or writable with an effect, in spite of belonging to the host's root. What only that root may open needs no mask: nobody here is that. */
+/* What of /proc is readable, or writable with an effect, in spite of belonging to the host's root. What only that root may open needs no mask where nobody
+ * here is that. */
 static const char *const MASKED[] = {"/proc/keys", "/proc/latency_stats", "/proc/interrupts"};
+static const char *const MASKED_FROM_HOST_ROOT[] = {
+    "/proc/kcore", "/proc/timer_list", "/proc/kpagecount", "/proc/kpageflags", "/proc/kpagecgroup", "/proc/vmallocinfo", "/proc/slabinfo",
+};
+
+/* A sandbox may not raise the limits of its own IPC and process namespaces either. */
+static const char *const READ_ONLY[] = {"/proc/sys"};
+static const char *const READ_ONLY_FOR_HOST_ROOT[] = {"/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi"};
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -179,6 +187,16 @@ int root_devices(const struct root *root, struct failure *failure)
     return attach_copy(root->shared, "/dev/shm", failure);
 }
 
+static int protect(const struct root *root, const char *const *paths, size_t count, bool mask, struct failure *failure)
+{
+    int error = 0;
+
+    for (size_t index = 0; !error && index < count; index++)
+        if (access(paths[index], F_OK) == 0)
+            error = mask ? attach_copy(root->mask, paths[index], failure) : make_read_only(paths[index], failure);
+    return error;
+}
+
 int root_kernel(const struct root *root, struct failure *failure)
 {
     int error = make_directory("/proc", 0555, failure);
@@ -187,12 +205,13 @@ int root_kernel(const struct root *root, struct failure *failure)
         return error;
     if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL))
         return fail(failure, errno, "mount /proc%s", errno == EPERM ? ": parts of this machine's /proc are hidden" : "");
-    for (size_t index = 0; !error && index < COUNT(MASKED); index++)
-        if (access(MASKED[index], F_OK) == 0)
-            error = attach_copy(root->mask, MASKED[index], failure);
-    /* A sandbox may not raise the limits of its own IPC and process namespaces either. */
+    error = protect(root, MASKED, COUNT(MASKED), true, failure);
     if (!error)
-        error = make_read_only("/proc/sys", failure);
+        error = protect(root, READ_ONLY, COUNT(READ_ONLY), false, failure);
+    if (!error && root->host_root)
+        error = protect(root, MASKED_FROM_HOST_ROOT, COUNT(MASKED_FROM_HOST_ROOT), true, failure);
+    if (!error && root->host_root)
+        error = protect(root, READ_ONLY_FOR_HOST_ROOT, COUNT(READ_ONLY_FOR_HOST_ROOT), false, failure);
     if (!error)
         error = make_directory("/sys", 0555, failure);
     /* Where the kernel refuses it, because parts of this machine's are hidden, there is none: nobody's isolation depends on it. */

@@ -2,6 +2,7 @@
 #ifndef EXCISE_ROOT_H
 #define EXCISE_ROOT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct failure;
@@ -11,6 +12,7 @@ struct root {
     const struct plan *plan;
     const int *clones; /* as clones_open gives them */
     uint32_t users;
+    bool host_root; /* the sandbox's root has the id of the host's, and of what that owns in /proc */
     int mask;   /* the empty file of the launcher's tree */
     int shared; /* the directory that will be /dev/shm */
 };

@@ -101,6 +101,7 @@ static int begin(struct launcher *launcher, struct sandbox *sandbox, const struc
             .cgroups = &sandbox->cgroups,
             .confinement = &launcher->confinement,
             .users = launcher->users,
+            .host_root = launcher->host_root,
             .launcher = launcher->self,
             .talk = talk[1],
         };
