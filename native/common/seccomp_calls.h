@@ -13,7 +13,7 @@
 /* Newer than the oldest headers we build with; the numbers are the same on every architecture. */
 enum { NR_cachestat = 451, NR_fchmodat2 = 452, NR_futex_wake = 454, NR_futex_wait = 455, NR_futex_requeue = 456, NR_mseal = 462 };
 #if defined(__x86_64__)
-enum { NR_uretprobe = 335, NR_map_shadow_stack = 453 };
+enum { NR_uretprobe = 335, NR_uprobe = 336, NR_map_shadow_stack = 453 };
 #endif
 
 static const uint16_t seccomp_allowed[] = {
@@ -53,7 +53,7 @@ static const uint16_t seccomp_allowed[] = {
     __NR_access, __NR_alarm, __NR_arch_prctl, __NR_chmod, __NR_chown, __NR_creat, __NR_dup2, __NR_epoll_create, __NR_epoll_wait, __NR_eventfd, __NR_fork, __NR_futimesat, __NR_getdents,
     __NR_getpgrp, __NR_inotify_init, __NR_lchown, __NR_link, __NR_lstat, __NR_mkdir, __NR_mknod, __NR_open, __NR_pause, __NR_pipe, __NR_poll, __NR_readlink, __NR_rename, __NR_rmdir,
     __NR_select, __NR_signalfd, __NR_stat, __NR_symlink, __NR_time, __NR_unlink, __NR_utime, __NR_utimes, __NR_vfork, NR_map_shadow_stack,
-    NR_uretprobe, /* made by a probe of the host's in a library of ours, never by the program: refusing it would kill the program */
+    NR_uprobe, NR_uretprobe, /* made by a probe of the host's in a library of ours, never by the program: refusing it would kill the program. New kernels do not even ask the filter */
 #endif
 };
 
