@@ -26,6 +26,7 @@ _OURS: dict[str, str] = {
     "runc": "excise.substrates.command:runc",
     "docker": "excise.substrates.docker:DockerSubstrate",
 }
+_WITH_GUEST: dict[str, str] = {"docker": "excise.substrates.docker:DockerGuestSubstrate"}
 _GROUP = "excise.substrates"
 
 
@@ -43,14 +44,22 @@ def make(text: str) -> Substrate:
         raise Unsupported(f"{address.wrappers[0]}: is not built yet; leave it out and use {address.name} itself")
     factory = _factory(address.name)
     if address.guest:
-        raise Unsupported(f"+guest is not built yet; use {address.name}, which takes its own path")
+        factory = _with_guest(address.name)
     return factory(**_converted(factory, address))
+
+
+def _with_guest(name: str) -> Callable[..., Substrate]:
+    """The path by our own guest into a substrate that has one of its own as well."""
+    if name == "namespace":
+        raise Unsupported("namespace has the guest in every sandbox: leave +guest out")
+    if name not in _WITH_GUEST:
+        raise Unsupported(f"{name} has no +guest; use {name}, which takes its own path")
+    return _loaded(_WITH_GUEST[name])
 
 
 def _factory(name: str) -> Callable[..., Substrate]:
     if name in _OURS:
-        module, _, attribute = _OURS[name].partition(":")
-        return getattr(import_module(module), attribute)
+        return _loaded(_OURS[name])
     for entry in entry_points(group=_GROUP, name=name):
         try:
             return entry.load()
@@ -60,6 +69,11 @@ def _factory(name: str) -> Callable[..., Substrate]:
                 f"the substrate {name!r} cannot be loaded from {entry.value}: {error}; install {package} again, or remove it"
             ) from error
     raise SpecError(f"no substrate is called {name!r}; there are: {', '.join(names())}")
+
+
+def _loaded(named: str) -> Callable[..., Substrate]:
+    module, _, attribute = named.partition(":")
+    return getattr(import_module(module), attribute)
 
 
 def _converted(factory: Callable[..., Substrate], address: Address) -> Mapping[str, Any]:

@@ -115,7 +115,8 @@ def test_an_unknown_promise_is_refused() -> None:
     [
         ("pool:local", "pool: is not built yet; leave it out and use local itself"),
         ("pool:docker+guest", "pool: is not built yet; leave it out and use docker itself"),
-        ("local+guest", "+guest is not built yet; use local, which takes its own path"),
+        ("local+guest", "local has no +guest; use local, which takes its own path"),
+        ("namespace+guest", "namespace has the guest in every sandbox: leave +guest out"),
         (
             "https://host:8700",
             "https://host:8700 is a remote host, which Excise does not speak to yet; name a substrate of this machine",

@@ -78,6 +78,9 @@ class Exchange:
 
     def _late(self) -> None:
         self._timer = None
+        if self.link.paused:
+            self._timer = self.loop.call_later(BACKSTOP_S, self._late)
+            return
         self._overdue = True
         self.order_kill()
 
@@ -132,7 +135,7 @@ class Exchange:
         self._finish(None)
 
     def _finish(self, how: wire.Ended | None) -> None:
-        if self._timer is not None:
+        if self._timer is not None and (self._killed is None or self._killed.done()):
             self._timer.cancel()
             self._timer = None
         if self.end is None:
@@ -208,10 +211,15 @@ class Exchange:
         self._killed = self.loop.create_future()
         if self._timer is not None:
             self._timer.cancel()
-        unanswered = self.loop.call_later(KILL_S, self.link.fail, f"the guest did not answer a kill in {KILL_S:g} s")
-        self._killed.add_done_callback(lambda _: unanswered.cancel())
+        self._timer = self.loop.call_later(KILL_S, self._unanswered)
         self.link.watch(self.id, self)
         self.link.send(wire.frame(wire.KILL, self.id, self.link.epoch))
+
+    def _unanswered(self) -> None:
+        if self.link.paused:
+            self._timer = self.loop.call_later(KILL_S, self._unanswered)
+        else:
+            self.link.fail(f"the guest did not answer a kill in {KILL_S:g} s")
 
     async def kill(self) -> None:
         """Returns when everything it started is dead."""

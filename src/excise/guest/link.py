@@ -50,6 +50,8 @@ class Link:
         """What the guest said it can do; known from its first answer on."""
         self.reason: str | None = None
         """Why there is nobody at the other end any more."""
+        self.paused = False
+        """Nothing is expected of a guest that its substrate has stopped."""
         self.conceal: Callable[[str], str] = str
         """What a guest's words must go through before they are an error's text."""
         carrier.begin(received=self._take, drained=self._drained, ended=lambda why: self.fail(f"the guest is gone: {why}"))

@@ -4,6 +4,7 @@ import hashlib
 import re
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -76,6 +77,26 @@ def config(
     if runtime:
         made["HostConfig"]["Runtime"] = runtime
     return made
+
+
+def with_guest(config: Mapping[str, Any], path: str, program: Path | None) -> dict[str, Any]:
+    """`config` with the guest, at `path`, as PID 1. Its stdin ends with its client's connection, and then so does the container.
+
+    It is root, so that it can become whoever an action runs as. `program`: the file of this machine to show there.
+    """
+    host: dict[str, Any] = config["HostConfig"]
+    shown = () if program is None else (_mount(Mount(str(program), path)),)
+    return {
+        **config,
+        "Entrypoint": [path],
+        "User": "0:0",
+        "OpenStdin": True,
+        "StdinOnce": True,
+        "AttachStdin": True,
+        "AttachStdout": True,
+        "AttachStderr": True,
+        "HostConfig": {**host, "Mounts": [*host["Mounts"], *shown], "AutoRemove": True},
+    }
 
 
 def _mount(mount: Mount) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -56,6 +56,18 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         parts = urlsplit(self.url)
         tls = self.tls()
         return await asyncio.open_connection(parts.hostname, parts.port or (2375 if tls is None else 2376), ssl=tls)
+
+    async def take_over(self, protocol: Callable[[], asyncio.Protocol]) -> None:
+        """The same, for who takes the bytes as they come."""
+        loop = asyncio.get_running_loop()
+        if self.socket is not None:
+            await loop.create_unix_connection(protocol, self.socket)
+            return
+        parts = urlsplit(self.url)
+        tls = self.tls()
+        await loop.create_connection(
+            protocol, parts.hostname or "localhost", parts.port or (2375 if tls is None else 2376), ssl=tls
+        )
 
 
 def resolve(host: str | None, environ: Mapping[str, str] = os.environ) -> Endpoint:

@@ -5,6 +5,7 @@
 
 import errno
 import json
+import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -13,7 +14,9 @@ import msgspec
 
 from excise.errors import CapacityError, CreateError, SandboxLost, SpecError, SubstrateError
 from excise.guestless.inside import Start
+from excise.substrates.docker.attached import AttachedCarrier
 from excise.substrates.docker.connection import ExecConnection, ExecRefused
+from excise.substrates.docker.container import OWNED, listed, renewed_name
 from excise.substrates.docker.endpoint import Endpoint, resolve
 
 if TYPE_CHECKING:
@@ -113,6 +116,39 @@ class Engine:
 
             path = f"/{docker.api_version}/exec/{made.id}/start"
             return await ExecConnection.open(self.endpoint, path, id=made.id, terminal=start.terminal, resize=resize)
+
+    async def attach(self, container_id: str) -> AttachedCarrier:
+        """The stdin and stdout of a container's PID 1. The first to hang up closes its stdin."""
+        docker = await self.docker()
+        path = f"/{docker.api_version}/containers/{container_id}/attach?stream=1&stdin=1&stdout=1&stderr=1"
+        with self.refusals():
+            return await AttachedCarrier.open(self.endpoint, path)
+
+    async def unpack(self, container_id: str, path: str, tar: bytes) -> None:
+        """Unpack a tar into a container, which need not have been started."""
+        with self.refusals():
+            await self.container(container_id).put_archive(path, tar)
+
+    async def renew(self, container_id: str, lease_s: float) -> None:
+        with self.losses():
+            shown = await self.show(container_id)
+            await self.rename(container_id, renewed_name(shown["Name"], time.time() + lease_s))
+
+    async def pause(self, container_id: str) -> None:
+        with self.losses():
+            await self.container(container_id).pause()
+
+    async def resume(self, container_id: str) -> None:
+        with self.losses():
+            await self.container(container_id).unpause()
+
+    async def collect(self) -> tuple[str, ...]:
+        """Remove the containers of ours whose lease ran out, and say which."""
+        found = (listed(summary) for summary in await self.summaries({OWNED: "1"}))
+        expired = tuple(entry.id for entry in found if entry.lease_left_s is not None and entry.lease_left_s < 0)
+        for taken in expired:
+            await self.remove(taken)
+        return expired
 
     async def post(self, path: str, *, params: dict[str, str], data: Any) -> Any:
         """A request aiodocker has no method for, with its answer's last JSON document."""

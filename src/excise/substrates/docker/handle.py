@@ -1,7 +1,6 @@
 """One container as a Handle."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from functools import partial
 
@@ -14,7 +13,6 @@ from excise.guestless.tar import download, upload
 from excise.handles import Undeclared, environment, finish, make_ready, run_batch
 from excise.spec import Spec
 from excise.substrate import Process, unsupported
-from excise.substrates.docker.container import renewed_name
 from excise.substrates.docker.engine import Engine
 
 # What the daemon says of a request no sandbox could carry out; everything else it says is its own trouble.
@@ -84,19 +82,15 @@ class DockerHandle(Undeclared):
 
     async def pause(self) -> None:
         self._check_open()
-        with self._engine.losses():
-            await self._engine.container(self.id).pause()
+        await self._engine.pause(self.id)
 
     async def resume(self) -> None:
         self._check_open()
-        with self._engine.losses():
-            await self._engine.container(self.id).unpause()
+        await self._engine.resume(self.id)
 
     async def renew(self, lease_s: float) -> None:
         self._check_open()
-        with self._engine.losses():
-            shown = await self._engine.show(self.id)
-            await self._engine.rename(self.id, renewed_name(shown["Name"], time.time() + lease_s))
+        await self._engine.renew(self.id, lease_s)
 
     async def close(self) -> None:
         await finish(self._remove(self._actions.let_go()))

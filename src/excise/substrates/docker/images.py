@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import msgspec
+
 from excise.errors import SpecError
 from excise.spec import Mount
 from excise.storage.image import Image, kind, resolve
@@ -50,6 +52,42 @@ class Images:
     def forget(self) -> None:
         """Look again: somebody removed an image we had imported."""
         self._prepared.clear()
+
+    async def create_container(self, name: str, config: dict[str, Any], image: str) -> str:
+        """A container of the image called `image`, not started yet; its id."""
+        from aiodocker import DockerError  # noqa: PLC0415 - 0.2 s that `import excise` should not pay
+
+        docker = await self._engine.docker()
+        with self._engine.refusals():
+            try:
+                return (await docker.containers.create(config, name=name)).id
+            except DockerError as error:
+                if error.status == 404 and "No such image" in error.message:
+                    self.forget()
+                    raise missing(image) from None
+                raise
+
+    async def completed(self, prepared: Prepared, image: str) -> Prepared:
+        """With what the image's own configuration says, where nothing else does."""
+        from aiodocker import DockerError  # noqa: PLC0415 - as above
+
+        docker = await self._engine.docker()
+        with self._engine.refusals():
+            try:
+                found = await docker.images.inspect(prepared.reference)
+            except DockerError as error:
+                if error.status == 404:
+                    self.forget()
+                    raise missing(image) from None
+                raise
+        own: dict[str, Any] = found.get("Config") or {}
+        env = dict(line.partition("=")[::2] for line in own.get("Env") or ())
+        return msgspec.structs.replace(
+            prepared,
+            env={**env, **prepared.env},
+            workdir=prepared.workdir or own.get("WorkingDir") or None,
+            user=prepared.user or own.get("User") or None,
+        )
 
     async def _held(self, reference: str) -> bool:
         from aiodocker import DockerError  # noqa: PLC0415 - 0.2 s that `import excise` should not pay

@@ -2,25 +2,18 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+
+import msgspec
 
 from excise.errors import CreateError, SandboxLost
 from excise.handles import finish
-from excise.spec import Kernel, Spec
+from excise.spec import Spec
 from excise.storage.background import to_end
 from excise.substrate import Capabilities, Listed, Snapshot, require, unsupported
-from excise.substrates.docker import container
+from excise.substrates.docker import abilities, container
 from excise.substrates.docker.engine import Engine
 from excise.substrates.docker.handle import DockerHandle
-from excise.substrates.docker.images import Images, missing
-
-_KERNELS: dict[str, Kernel] = {
-    "runsc": "intercepted",
-    "kata": "own",
-    "kata-runtime": "own",
-    "kata-qemu": "own",
-    "kata-fc": "own",
-}
+from excise.substrates.docker.images import Images
 
 
 class DockerSubstrate:
@@ -37,26 +30,8 @@ class DockerSubstrate:
         self._making: dict[str, asyncio.Lock] = {}
 
     async def probe(self) -> Capabilities:
-        info = await self._engine.info()
-        runtime: str = self._runtime or info.get("DefaultRuntime") or "runc"
-        if runtime not in (info.get("Runtimes") or {runtime: {}}):
-            known = ", ".join(sorted(info["Runtimes"]))
-            raise CreateError(f"the Docker daemon knows no runtime {runtime!r}, only: {known}")
-        enforced = {"memory_bytes": "MemoryLimit", "cpus": "CpuCfsQuota", "pids": "PidsLimit"}
-        self._capabilities = Capabilities(
-            kernel=_KERNELS.get(runtime, "shared"),
-            isolates=frozenset({"files", "processes", "network", "ipc"}),
-            stream=True,
-            pty=True,
-            attach=True,
-            users=True,
-            pause=True,
-            mounts=True,
-            background=True,
-            limits=frozenset(name for name, key in enforced.items() if info.get(key)),
-            network=frozenset({"none", "open"}),
-            versions={"docker": self._engine.version["Version"], "runtime": runtime},
-        )
+        found = abilities.find(self._engine, await self._engine.info(), self._runtime)
+        self._capabilities = msgspec.structs.replace(found, attach=True)
         return self._capabilities
 
     # ---- create
@@ -88,25 +63,12 @@ class DockerSubstrate:
         name = container.name(request_id)
         try:
             # To its end: a container whose answer we did not wait for would come into being after we had removed it.
-            made = await to_end(self._create(name, config, spec.image))
+            made = await to_end(self._images.create_container(name, config, spec.image))
             await self._engine.start(made)
         except BaseException:
             await finish(self._engine.remove(name))
             raise
         return self._handle(made, spec, request_id)
-
-    async def _create(self, name: str, config: dict[str, Any], image: str) -> str:
-        from aiodocker import DockerError  # noqa: PLC0415 - 0.2 s that `import excise` should not pay
-
-        docker = await self._engine.docker()
-        with self._engine.refusals():
-            try:
-                return (await docker.containers.create(config, name=name)).id
-            except DockerError as error:
-                if error.status == 404 and "No such image" in error.message:
-                    self._images.forget()
-                    raise missing(image) from None
-                raise
 
     def _handle(self, id: str, spec: Spec, request_id: str) -> DockerHandle:
         def forget(_: DockerHandle) -> None:
@@ -141,10 +103,7 @@ class DockerSubstrate:
         raise unsupported(self.address, "snapshots")
 
     async def collect(self) -> tuple[str, ...]:
-        expired = [entry.id for entry in await self.list({}) if entry.lease_left_s is not None and entry.lease_left_s < 0]
-        for taken in expired:
-            await self._engine.remove(taken)
-        return tuple(expired)
+        return await self._engine.collect()
 
     async def close(self) -> None:
         """Close the connections to the daemon. Sandboxes outlive it: their leases, or `close` of each, end them."""
