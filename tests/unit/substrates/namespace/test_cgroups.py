@@ -1,0 +1,159 @@
+"""Control groups: what is found, what is written, whose they are. v2 with controllers is only seen here as texts and plans."""
+
+import os
+import subprocess
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from excise.spec import Limits
+from excise.substrates.namespace import cgroups
+from excise.substrates.namespace.cgroups import Groups, Tree
+
+V1_MOUNTS = """\
+30 23 0:26 / /sys rw,nosuid - sysfs sysfs rw
+33 31 0:30 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct
+35 31 0:32 / /sys/fs/cgroup/memory rw,relatime shared:9 - cgroup cgroup rw,memory
+40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,xattr,name=systemd
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
+"""
+V2_MOUNTS = "34 24 0:29 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n"
+CONTAINER_MOUNTS = "34 24 0:29 /docker/abc /sys/fs/cgroup ro,nosuid - cgroup cgroup rw,memory\n"
+
+
+def test_the_trees_are_read_from_the_kernels_own_texts() -> None:
+    found = cgroups.trees(V1_MOUNTS, "5:memory:/user.slice\n3:cpu,cpuacct:/\n1:name=systemd:/a\n0::/b/c\n")
+    assert [(tree.version, set(tree.controllers), str(tree.own)) for tree in found] == [
+        (1, {"cpu"}, "/sys/fs/cgroup/cpu,cpuacct"),
+        (1, {"memory"}, "/sys/fs/cgroup/memory/user.slice"),
+        (1, set(), "/sys/fs/cgroup/systemd"),
+        (2, set(), "/sys/fs/cgroup/unified/b/c"),
+    ]
+    (unified,) = cgroups.trees(V2_MOUNTS, "0::/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope\n")
+    assert unified.own == Path("/sys/fs/cgroup/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope")
+    (contained,) = cgroups.trees(CONTAINER_MOUNTS, "5:memory:/docker/abc/inner\n")
+    assert contained.own == Path("/sys/fs/cgroup/inner")
+    (outside,) = cgroups.trees(CONTAINER_MOUNTS, "5:memory:/../other\n")
+    assert outside.own == outside.top
+
+
+def test_on_v2_the_places_are_those_above_that_are_ours(tmp_path: Path) -> None:
+    """As under a systemd user manager: its own group is ours, the slices above it are not."""
+    leaf = tmp_path / "user.slice/user@1000.service/app.slice/run.scope"
+    leaf.mkdir(parents=True)
+    for place in (leaf, leaf.parents[0], leaf.parents[1]):
+        (place / "cgroup.procs").touch()
+    tree = Tree(2, frozenset(), tmp_path, leaf)
+    assert list(cgroups.candidates(tree)) == [leaf, leaf.parents[0], leaf.parents[1]]
+
+
+def test_a_directory_that_is_no_control_group_gives_nothing_and_is_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.procs").touch()
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu io memory pids\n")
+    (tmp_path / "cgroup.subtree_control").touch()
+    tree = Tree(2, frozenset(), tmp_path, tmp_path)
+    assert cgroups.offered(tmp_path) == {"cpu", "memory", "pids"}
+    assert cgroups._unified(tree) == {}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cgroup.controllers", "cgroup.procs", "cgroup.subtree_control"]
+
+
+def test_limits_become_one_group_on_v2_and_one_a_controller_on_v1() -> None:
+    limits = Limits(memory_bytes=1 << 20, cpus=1.5, pids=64)
+    top = Path("/sys/fs/cgroup/excise")
+    unified = Groups(dict.fromkeys(cgroups.CONTROLLERS, top), dict.fromkeys(cgroups.CONTROLLERS, 2), swap=True)
+    (group,) = unified.plan(limits, "namespace-1-2-abc")
+    assert group.directory == "/sys/fs/cgroup/excise/namespace-1-2-abc"
+    assert group.values == (
+        ("memory.max", "1048576"),
+        ("memory.swap.max", "0"),
+        ("cpu.max", "150000 100000"),
+        ("pids.max", "64"),
+    )
+    old = Groups({name: Path("/c") / name for name in cgroups.CONTROLLERS}, dict.fromkeys(cgroups.CONTROLLERS, 1), swap=True)
+    assert [(group.directory, group.values) for group in old.plan(limits, "x")] == [
+        ("/c/memory/x", (("memory.limit_in_bytes", "1048576"), ("memory.memsw.limit_in_bytes", "1048576"))),
+        ("/c/cpu/x", (("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "150000"))),
+        ("/c/pids/x", (("pids.max", "64"),)),
+    ]
+    assert old.plan(Limits(), "x") == ()  # nothing is asked for, nothing is made
+    assert old.enforced == {"memory_bytes", "cpus", "pids"}
+    assert Groups().enforced == frozenset()
+
+
+def test_the_least_share_of_a_processor_is_what_the_kernel_takes() -> None:
+    assert cgroups.values("cpu", 0.001, 2, swap=False) == (("cpu.max", "1000 100000"),)
+
+
+# ---- on the machine's own trees
+
+
+@pytest.fixture(scope="session")
+def found(must_work: Callable[[str, str], None]) -> Groups:
+    groups = cgroups.find()
+    if not groups.parents:
+        must_work("cgroups", "no controller can be had by this user")
+    return groups
+
+
+def test_what_is_found_takes_its_limits(found: Groups) -> None:
+    name = cgroups.new_name(os.getpid())
+    planned = found.plan(Limits(memory_bytes=64 << 20, cpus=0.5, pids=10), name)
+    made: list[Path] = []
+    try:
+        for group in planned:
+            Path(group.directory).mkdir()
+            made.append(Path(group.directory))
+            for file, value in group.values:
+                (made[-1] / file).write_text(value)
+                assert (made[-1] / file).read_text().strip() == value
+    finally:
+        for directory in made:
+            directory.rmdir()
+    assert made
+
+
+@pytest.fixture
+def sleeper() -> Generator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        yield process
+        process.kill()
+
+
+def test_a_dead_owners_groups_are_removed_and_what_runs_in_them_is_ended(
+    found: Groups, sleeper: subprocess.Popen[bytes]
+) -> None:
+    with subprocess.Popen(["sleep", "1000"]) as owner:
+        name = cgroups.new_name(owner.pid)
+        groups = [Path(group.directory) for group in found.plan(Limits(memory_bytes=64 << 20, pids=10), name)]
+        try:
+            for group in groups:
+                group.mkdir()
+                (group / "cgroup.procs").write_text(str(sleeper.pid))
+            assert name not in cgroups.collect()  # its owner lives
+            assert sleeper.poll() is None
+        finally:
+            owner.kill()
+    assert name in cgroups.collect()
+    assert not any(group.exists() for group in groups)
+    assert sleeper.wait(10) == -9
+
+
+def test_a_unified_group_without_controllers_is_collected_too(sleeper: subprocess.Popen[bytes]) -> None:
+    unified = [tree for tree in cgroups.trees() if tree.version == 2 and os.access(tree.top, os.W_OK)]
+    if not unified:
+        pytest.skip("no v2 tree is ours to write here")
+    parent = unified[0].top / cgroups.PARENT
+    was_there = parent.exists()
+    parent.mkdir(exist_ok=True)
+    group = parent / "namespace-1-1-0123456789ab"  # process 1 began at another time
+    try:
+        group.mkdir()
+        (group / "cgroup.procs").write_text(str(sleeper.pid))
+        assert group.name in cgroups.collect()
+        assert sleeper.wait(10) == -9
+    finally:
+        if group.exists():
+            group.rmdir()
+        if not was_there:
+            parent.rmdir()
