@@ -28,6 +28,7 @@ class FileTool:
             group=user,
             extra_groups=None if user is None else [],
             env={},
+            umask=0o077,  # whoever starts the guest may have any
         )
 
     def __call__(
