@@ -80,7 +80,7 @@ def config(
 
 
 def with_guest(config: Mapping[str, Any], path: str, program: Path | None) -> dict[str, Any]:
-    """`config` with the guest, at `path`, as PID 1. Its stdin ends with its client's connection, and then so does the container.
+    """`config` with the guest, at `path`, as PID 1. Its stdin ends with the connection of its client, and so does all.
 
     It is root, so that it can become whoever an action runs as. `program`: the file of this machine to show there.
     """
