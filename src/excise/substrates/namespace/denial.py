@@ -52,16 +52,19 @@ def cannot_run(answer: Answer, seen: Facts) -> SubstrateError:
     return SubstrateError(f"namespace cannot make sandboxes here: {_words(answer)}: {rule.reason}; {rule.remedy}")
 
 
-def not_made(answer: Answer) -> SubstrateError:
+def not_made(answer: Answer, seen: Facts) -> SubstrateError:
     """This one could not be made."""
     number = answer.number(request.TAG_ERRNO)
+    if number in (errno.EPERM, errno.EACCES):
+        rule = explain(number, seen)
+        return CreateError(f"namespace could not make a sandbox: {_words(answer)}: {rule.reason}; {rule.remedy}")
     kind = CapacityError if number in _SHORTAGE else CreateError
     return kind(f"namespace could not make a sandbox: {_words(answer)}")
 
 
 def _words(answer: Answer) -> str:
     step, message, number = answer.text(request.TAG_STEP), answer.text(request.TAG_MESSAGE), answer.number(request.TAG_ERRNO)
-    return ": ".join(part for part in (step, message, os.strerror(number) if number else "") if part)
+    return ": ".join(part for part in (step, message or (os.strerror(number) if number else "")) if part)
 
 
 def explain(number: int, seen: Facts) -> Rule:

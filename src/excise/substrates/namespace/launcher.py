@@ -181,7 +181,7 @@ class Launcher:
                 place.answered(descriptors)
                 return
             case request.FAILED if place is not None:
-                place.failed(denial.not_made(answer))
+                place.failed(denial.not_made(answer, denial.facts(str(self._program))))
                 self._left(place)
             case request.GONE if place is not None:
                 self._left(place)

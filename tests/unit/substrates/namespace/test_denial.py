@@ -77,9 +77,16 @@ def test_cannot_run_says_step_rule_and_remedy() -> None:
     ("number", "kind"), [(errno.ENOMEM, CapacityError), (errno.EAGAIN, CapacityError), (errno.ENOENT, CreateError)]
 )
 def test_a_shortage_is_told_from_a_failure(number: int, kind: type[Exception]) -> None:
-    error = denial.not_made(failed(1, b"mount overlay", number))
+    error = denial.not_made(failed(1, b"mount overlay", number), PLAIN)
     assert type(error) is kind
     assert "mount overlay" in str(error)
+
+
+def test_one_that_was_denied_says_by_what() -> None:
+    seen = Facts(most_user_namespaces=9, proc_is_masked=True)
+    error = denial.not_made(failed(1, b"mount /proc", errno.EPERM), seen)
+    assert "its /proc is masked" in str(error)
+    assert "systempaths=unconfined" in str(error)
 
 
 @pytest.mark.parametrize(
