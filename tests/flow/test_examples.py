@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-ADDRESSES = ["fake", "local", "chroot", "bubblewrap", "runc", "docker"]
+ADDRESSES = ["fake", "local", "chroot", "namespace", "bubblewrap", "runc", "docker"]
 
 
 def example(name: str, *words: str, cwd: Path | None = None) -> str:
@@ -25,7 +25,7 @@ def test_rollout(address: str, runs_here: Callable[[str], None]) -> None:
     assert example("rollout.py", address) == f"{[1.0] * 8}\n"
 
 
-@pytest.mark.parametrize("address", ["fake", "local", "docker"])
+@pytest.mark.parametrize("address", ["fake", "local", "namespace", "docker"])
 def test_sync_rollout(address: str, runs_here: Callable[[str], None]) -> None:
     runs_here(address)
     assert example("sync_rollout.py", address) == f"{[1.0] * 8}\n"
