@@ -27,6 +27,19 @@ def _archive(form: int) -> bytes:
     return MEND + buffer.getvalue().rstrip(b"\0") + bytes(1024)
 
 
+def _escape() -> bytes:
+    """A link out of the directory, and a file through it."""
+    link, file = tarfile.TarInfo("up"), tarfile.TarInfo("up/canary")
+    link.type, link.linkname = tarfile.SYMTYPE, ".."
+    return MEND + link.tobuf() + file.tobuf() + bytes(1024)
+
+
+def _long(form: int) -> bytes:
+    """A name that is longer than any may be."""
+    info = tarfile.TarInfo("x" * 5000)
+    return MEND + info.tobuf(form) + bytes(1024)
+
+
 def _frame(kind: int, payload: bytes, flags: int = 0, id: int = 1) -> bytes:
     return struct.pack("<IIIBBH", len(payload), id, 7, kind, flags, 0) + payload
 
@@ -42,10 +55,15 @@ def _seeds() -> dict[str, dict[str, bytes]]:
     passwd = b"nobody:staff\nroot:x:0:0:root:/root:/bin/sh\nnobody:x:65534:100::/:\nstaff:x:100:nobody,root\nlast:x:1:nobody"
     forms = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
     return {
-        "untar": {name: _archive(form) for name, form in forms.items()},
+        "untar": {
+            **{name: _archive(form) for name, form in forms.items()},
+            "escape": _escape(),
+            "long-gnu": _long(tarfile.GNU_FORMAT),
+            "long-pax": _long(tarfile.PAX_FORMAT),
+        },
         "fields": {"run": run},
         "link": {"whole": hello + _frame(16, run), "pieces": pieces, "kill": hello + _frame(22, b"") + _frame(20, bytes(8))},
-        "users": {"name": passwd, "number": b"65534:100" + passwd[12:]},
+        "users": {"name": passwd, "number": b"65534:100" + passwd[12:], "long": passwd + b"x" * 3000},
     }
 
 
