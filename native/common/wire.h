@@ -80,6 +80,8 @@ enum wire_tag {
     TAG_PORT = 31,
 };
 
+enum { ABILITY_OPAQUE_SHELL = 1 }; /* a session's shell cannot be read or written by what it starts */
+
 enum wire_operation {
     FILE_READ = 1,
     FILE_WRITE = 2,
@@ -127,7 +129,7 @@ struct wire_ended {
     int32_t error; /* errno of a file action, 0 if it succeeded */
     uint64_t guest_ns;
     uint64_t cpu_ns;
-    uint64_t max_rss_bytes;
+    uint64_t max_rss_bytes; /* 0: not known */
 };
 
 _Static_assert(sizeof(struct wire_header) == WIRE_HEADER_BYTES, "the header is 16 bytes");

@@ -9,11 +9,17 @@
 
 /* What HELLO said: how actions run unless they say otherwise. */
 struct defaults {
-    char *bytes;
+    struct request request;
     char **environment; /* ends with NULL */
     size_t environment_count;
     const char *cwd;
     const char *user;
+};
+
+/* How an action ended that another may follow. */
+struct outcome {
+    uint32_t id;
+    bool succeeded;
 };
 
 struct runners {
@@ -22,9 +28,30 @@ struct runners {
     unsigned free_count;
     int tell;             /* runners write here */
     struct watch reports; /* and we read here */
-    unsigned broken;      /* runners that were killed, whose memory waits until what they left is dead */
+    struct runner *broken; /* were killed; their actions and memory wait until what they left is dead */
     struct kill orphans;
 };
+
+int runners_open(struct guest *guest);
+/* Hears all that the runners have to say. */
+void runners_listen(struct guest *guest);
+/* A child of ours died, or stopped: was it a runner? */
+bool runner_died(struct guest *guest, int pid);
+bool runner_is(const struct guest *guest, int pid);
+/* Nothing they say is passed on any more: their epoch is over. */
+void runners_ignore(struct guest *guest);
+/* Every process is dead: forget them all. */
+void runners_forget(struct guest *guest);
+
+/* worker.c: the same of a file action's worker. */
+bool worker_died(struct guest *guest, int pid, int status, const struct rusage *usage);
+bool worker_is(const struct guest *guest, int pid);
+size_t workers_list(const struct guest *guest, struct spare *spare, size_t size);
+
+/* exec.c: a main process's end and what it used, as the host is told. */
+void usage_record(struct wire_ended *record, int status, const struct rusage *usage, long inherited_kib);
+/* Whose and where a program is, by the request or by HELLO. */
+void spawn_place(const struct guest *guest, const struct request *request, struct spawn *spawn);
 
 struct sessions; /* session.c */
 
@@ -36,21 +63,30 @@ struct guest {
     struct action *actions[ACTION_BUCKETS];
     struct action *dead; /* freed at the end of a turn: the turn's events may still name them */
     unsigned action_count;
+    struct outcome outcomes[ACTIONS_MAX]; /* by id */
     struct runners runners;
     struct sessions *sessions; /* session.c's own; NULL before the first */
     struct watch children;     /* a signalfd for SIGCHLD */
     int null;                  /* /dev/null */
     int proc;                  /* /proc */
     bool resetting;            /* a HELLO has begun a new epoch and the old one's processes are dying */
+    struct kill reset;
+    struct request former;     /* the HELLO before, until then */
 };
 
-/* session.c: a new epoch has begun and every process is dead: forget all sessions. */
+/* HELLO: the first, or one that begins a new life. */
+void guest_greet(struct guest *guest, uint32_t epoch, const char *payload, size_t length);
+
+/* Ends the guest and, with it or before it, everything it started. */
+void guest_exit(struct guest *guest, int status) __attribute__((noreturn));
+
+/* Reads again the outputs that stood still while the host did not read. */
+void actions_resume(struct guest *guest);
+
+/* session.c: a new epoch begins and every process is dying: close what is the sessions', forget them, start nothing. */
 void sessions_forget(struct guest *guest);
 
 /* A pipe whose ends are closed at exec; our end, `ours` (0 or 1), does not block. 0 or -errno. */
 int pipe_open(int ends[2], int ours);
-
-/* The environment an action's program has: the request's over HELLO's, in one allocation, with ENVIRONMENT_SPARE free slots. NULL: no memory. */
-char **environment_of(const struct defaults *defaults, char *const *own);
 
 #endif

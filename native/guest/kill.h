@@ -16,6 +16,7 @@ struct kill {
     int root; /* below this process; itself is not touched */
     struct spare *spare;
     size_t spared;
+    void (*refresh)(struct guest *guest, struct kill *kill); /* NULL, or called before each look, to kill_spare() anew */
     bool running;
     void (*done)(struct guest *guest, struct kill *kill); /* all of it is dead; zombies may wait for their parents */
     /* private */
@@ -26,9 +27,17 @@ struct kill {
 
 /* Begins; `done` is called from the loop, never from here. `spare` is copied. */
 void kill_begin(struct guest *guest, struct kill *kill, int root, const struct spare *spare, size_t spared, void (*done)(struct guest *, struct kill *));
+void kill_spare(struct kill *kill, const struct spare *spare, size_t spared);
 void kill_cancel(struct guest *guest, struct kill *kill);
 
-/* The processes below `root`, parents first: how many, at most `size` of them in `pids`. */
-size_t processes_below(int proc, int root, const struct spare *spare, size_t spared, int *pids, size_t size);
+/* The processes below `root`, parents first. Those with `pids` NULL: there was no memory to say. The caller frees them. */
+struct pids {
+    int *pid;
+    size_t count;
+};
+struct pids pids_below(int proc, int root, const struct spare *spare, size_t spared);
+
+/* Ends everything below this process before it returns: for a guest that ends. */
+void kill_all_now(int proc);
 
 #endif

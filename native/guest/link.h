@@ -19,6 +19,7 @@ enum {
 
 struct assembly { /* a request in several frames */
     uint32_t id;
+    uint8_t type;
     char *bytes;
     size_t length;
     struct assembly *next;
@@ -30,6 +31,7 @@ struct link {
     bool greeted;
     char *received;
     size_t received_end;
+    bool held; /* frames have come that could not be served yet */
     struct assembly *assemblies;
     size_t assembled; /* bytes in all of them */
     char *queue;
@@ -47,10 +49,19 @@ void link_refuse(struct guest *guest, uint32_t id, const char *message);
 char *link_room(struct guest *guest, size_t length);
 void link_put(struct guest *guest, uint8_t type, uint8_t flags, uint32_t id, size_t length);
 
+/* The host reads too slowly for more of the programs' output. */
+bool link_crowded(const struct guest *guest);
+
+/* Serves the frames that came while none could be served. */
+void link_serve(struct guest *guest);
+
+/* Forgets requests that have not come whole. */
+void link_forget(struct guest *guest);
+
 /* Sends what is queued, as much as goes. */
 void link_flush(struct guest *guest);
 
 /* The host broke the protocol: there is nothing to say to it any more. */
-void link_broken(struct guest *guest, const char *why);
+void link_broken(struct guest *guest, const char *why) __attribute__((noreturn));
 
 #endif

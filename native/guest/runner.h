@@ -32,10 +32,12 @@ enum { ENVIRONMENT_SPARE = 2 };
 /* How a program ended. */
 struct program_end {
     int status;       /* as of wait4 */
-    int error;        /* not 0: the program was never started, for this errno; negative of it is what clone said */
+    int error;        /* not 0: the program was never started, for this errno */
     bool left_running; /* it left processes behind */
     uint64_t duration_ns;
     struct rusage usage;
+    /* The kernel begins a program's peak with that of the memory it left at exec, which is ours: a figure not above this says nothing. */
+    long inherited_kib;
 };
 
 struct runner_owner {
@@ -47,7 +49,8 @@ struct runner_owner {
     void (*emptied)(struct guest *guest, void *owner);
 };
 
-/* Starts a program in a free runner, made if there is none. The runner is the owner's until `emptied`. 0 or -errno: nothing was started. */
+/* Starts a program in a free runner, made if there is none. It is the owner's until `emptied`; `*runner`, which must last as long, is another one
+ * if sandboxed code killed the first before it could start. 0 or -errno: nothing was started. */
 int runner_start(struct guest *guest, const struct spawn *spawn, bool tell_started, const struct runner_owner *calls, void *owner, struct runner **runner);
 
 int runner_pid(const struct runner *runner);

@@ -1,0 +1,213 @@
+#include "guest/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/fields.h"
+
+enum { HIGH_DESCRIPTOR = 16, AGAIN_NS = 2000000 };
+
+void guest_exit(struct guest *guest, int status)
+{
+    /* The first process of a sandbox takes all others with it. */
+    if (!guest->config->pid1)
+        kill_all_now(guest->proc);
+    _exit(status);
+}
+
+int pipe_open(int ends[2], int ours)
+{
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -errno;
+    if (fcntl(ends[ours], F_SETFL, O_NONBLOCK) < 0) {
+        int error = errno;
+
+        close(ends[0]);
+        close(ends[1]);
+        return -error;
+    }
+    return 0;
+}
+
+static void answer_hello(struct guest *guest)
+{
+    char payload[64];
+    size_t used = 0;
+
+    fields_put_number(payload, sizeof payload, &used, TAG_VERSION, WIRE_VERSION);
+    fields_put_number(payload, sizeof payload, &used, TAG_ABILITIES, guest->config->shell >= 0 ? ABILITY_OPAQUE_SHELL : 0);
+    guest->link.greeted = true;
+    link_send(guest, WIRE_HELLO, 0, 0, payload, used);
+}
+
+/* Every process of the life before is dead. */
+static void begin_life(struct guest *guest)
+{
+    kill_cancel(guest, &guest->reset);
+    runners_forget(guest);
+    request_free(&guest->former);
+    guest->resetting = false;
+    answer_hello(guest);
+}
+
+/* Collects the dead, and lets none of ours stand still. */
+static void reap(struct guest *guest)
+{
+    for (;;) {
+        siginfo_t child = {0};
+        struct rusage usage;
+        int status;
+
+        if (waitid(P_ALL, 0, &child, WEXITED | WSTOPPED | WNOHANG | WNOWAIT | __WALL) < 0) {
+            if (errno == ECHILD && guest->resetting)
+                begin_life(guest);
+            return;
+        }
+        if (child.si_pid == 0)
+            return;
+        if (child.si_code == CLD_STOPPED || child.si_code == CLD_TRAPPED) {
+            waitid(P_PID, (id_t)child.si_pid, &child, WSTOPPED | WNOHANG | __WALL);
+            if (runner_is(guest, child.si_pid) || worker_is(guest, child.si_pid))
+                kill(child.si_pid, SIGCONT);
+        } else if (wait4(child.si_pid, &status, __WALL, &usage) == child.si_pid && !worker_died(guest, child.si_pid, status, &usage)) {
+            runner_died(guest, child.si_pid);
+        }
+    }
+}
+
+static void child_changed(struct guest *guest, struct watch *watch, uint32_t events)
+{
+    struct signalfd_siginfo signals[8];
+
+    (void)events;
+    (void)!read(watch->fd, signals, sizeof signals);
+    reap(guest);
+}
+
+static void reset_again(struct guest *guest, struct kill *kill)
+{
+    reap(guest);
+    if (!guest->resetting)
+        return;
+    kill_begin(guest, kill, getpid(), NULL, 0, reset_again);
+    timer_set(guest, &kill->again, now_ns() + AGAIN_NS);
+}
+
+/* Ends a life: nothing of it is heard any more, and all its processes die. */
+static void end_life(struct guest *guest)
+{
+    guest->resetting = true;
+    runners_ignore(guest);
+    if (guest->config->pid1)
+        kill(-1, SIGKILL); /* at once, and no fork can escape it */
+    sessions_forget(guest);
+    actions_forget(guest);
+    link_forget(guest);
+    kill_begin(guest, &guest->reset, getpid(), NULL, 0, reset_again);
+    reap(guest);
+}
+
+static int take_defaults(struct guest *guest, const char *payload, size_t length)
+{
+    static const struct defaults none;
+    struct defaults *defaults = &guest->defaults;
+    int result;
+
+    guest->former = defaults->request; /* programs that are being started still use it */
+    *defaults = none;
+    if ((result = request_parse(&defaults->request, &none, payload, length)) < 0)
+        return result;
+    defaults->environment = defaults->request.environment;
+    while (defaults->environment[defaults->environment_count] != NULL)
+        defaults->environment_count++;
+    defaults->cwd = defaults->request.cwd;
+    defaults->user = defaults->request.user;
+    return 0;
+}
+
+void guest_greet(struct guest *guest, uint32_t epoch, const char *payload, size_t length)
+{
+    bool again = guest->link.greeted;
+
+    if (again && epoch == guest->link.epoch)
+        link_broken(guest, "a second greeting of one life");
+    guest->link.epoch = epoch;
+    if (take_defaults(guest, payload, length) < 0)
+        link_broken(guest, "a malformed greeting");
+    if (again)
+        end_life(guest);
+    else
+        answer_hello(guest);
+}
+
+/* Programs start with what they inherit from here: no signal blocked by habit, none ignored, descriptors 0 to 2 taken. */
+static int prepare_process(const struct guest_config *config)
+{
+    struct sigaction by_default = {.sa_handler = SIG_DFL};
+    sigset_t all;
+
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        return -errno;
+    if (!config->pid1 && prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
+        return -errno;
+    for (int number = 1; number <= 64; number++)
+        sigaction(number, &by_default, NULL);
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, NULL);
+    umask(022);
+    for (int fd = 0; fd < 3; fd++) {
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd)
+            return -EBADF;
+    }
+    return 0;
+}
+
+static int open_all(struct guest *guest)
+{
+    sigset_t children;
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC), result;
+
+    if (null < 0 || (guest->null = fcntl(null, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)) < 0)
+        return -errno;
+    close(null);
+    if ((guest->proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
+        return -errno;
+    if ((result = loop_open(&guest->loop)) < 0 || (result = runners_open(guest)) < 0)
+        return result;
+    sigemptyset(&children);
+    sigaddset(&children, SIGCHLD);
+    guest->children = (struct watch){.fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK), .ready = child_changed};
+    if (guest->children.fd < 0)
+        return -errno;
+    if ((result = watch_set(guest, &guest->children, EPOLLIN)) < 0)
+        return result;
+    return link_open(guest);
+}
+
+int guest_main(const struct guest_config *config)
+{
+    struct guest *guest = calloc(1, sizeof *guest);
+    int result = guest == NULL ? -ENOMEM : prepare_process(config);
+
+    if (result == 0) {
+        guest->config = config;
+        result = open_all(guest);
+    }
+    if (result < 0)
+        return 1;
+    for (;;) {
+        loop_turn(guest);
+        link_flush(guest);
+        actions_bury(guest);
+        if (guest->link.held)
+            link_serve(guest);
+    }
+}

@@ -1,0 +1,161 @@
+#include "guest/internal.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    STOPS = 8, /* so often a fork may outrun us before we kill what we have */
+    AGAIN_NS = 2000000,
+};
+
+static int kill_one(int pid, int number)
+{
+    return kill(pid, number) < 0 ? -errno : 0;
+}
+
+/* Tells whether two looks saw the same processes. */
+static uint64_t fingerprint(const struct pids *pids)
+{
+    uint64_t sum = pids->count;
+
+    for (size_t i = 0; i < pids->count; i++) {
+        uint64_t mixed = (uint64_t)pids->pid[i] * 0x9e3779b97f4a7c15u;
+
+        sum += mixed ^ (mixed >> 29);
+    }
+    return sum;
+}
+
+/* Stops all there is, again until nothing new is seen: a fork may be under way in a process when it is stopped, and what is stopped keeps
+ * its place in the pids limit, so that a fork bomb comes to its end. */
+static struct pids stop_below(const struct kill *kill, int proc)
+{
+    struct pids pids = {0};
+    uint64_t before = 0;
+
+    for (int i = 0; i < STOPS; i++) {
+        uint64_t now;
+
+        free(pids.pid);
+        pids = pids_below(proc, kill->root, kill->spare, kill->spared);
+        now = fingerprint(&pids);
+        if (now == before)
+            break;
+        before = now;
+        for (size_t j = 0; j < pids.count; j++)
+            kill_one(pids.pid[j], SIGSTOP);
+    }
+    return pids;
+}
+
+/* A descriptor of the first that is not dead yet; -1: all are, or are not ours to kill. */
+static int first_living(const struct pids *pids)
+{
+    for (size_t i = 0; i < pids->count; i++) {
+        int fd = (int)syscall(SYS_pidfd_open, pids->pid[i], 0);
+        struct pollfd end = {.fd = fd, .events = POLLIN};
+
+        if (fd < 0)
+            continue;
+        if (poll(&end, 1, 0) == 0 && kill_one(pids->pid[i], 0) == 0)
+            return fd;
+        close(fd);
+    }
+    return -1;
+}
+
+/* One round: stop, kill, and find one to wait for. */
+static int kill_round(const struct kill *kill, int proc)
+{
+    struct pids pids = stop_below(kill, proc);
+    int living;
+
+    /* Children before parents: a process group whose last outside parent dies is continued by the kernel. */
+    for (size_t i = pids.count; i > 0; i--)
+        kill_one(pids.pid[i - 1], SIGKILL);
+    living = first_living(&pids);
+    free(pids.pid);
+    return living;
+}
+
+static void work(struct guest *guest, struct kill *kill)
+{
+    int living;
+
+    watch_close(guest, &kill->end);
+    if (kill->refresh != NULL)
+        kill->refresh(guest, kill);
+    living = kill_round(kill, guest->proc);
+    if (living < 0) {
+        kill_cancel(guest, kill);
+        kill->done(guest, kill);
+        return;
+    }
+    kill->end.fd = living;
+    if (watch_set(guest, &kill->end, EPOLLIN) < 0)
+        timer_set(guest, &kill->again, now_ns() + AGAIN_NS);
+}
+
+static void one_ended(struct guest *guest, struct watch *watch, uint32_t events)
+{
+    (void)events;
+    work(guest, (struct kill *)((char *)watch - offsetof(struct kill, end)));
+}
+
+static void go_on(struct guest *guest, struct timer *timer)
+{
+    work(guest, (struct kill *)((char *)timer - offsetof(struct kill, again)));
+}
+
+void kill_spare(struct kill *kill, const struct spare *spare, size_t spared)
+{
+    free(kill->spare);
+    kill->spare = NULL;
+    kill->spared = 0;
+    if (spared == 0)
+        return;
+    if ((kill->spare = calloc(spared, sizeof *spare)) == NULL)
+        abort(); /* else it would kill what must live */
+    memcpy(kill->spare, spare, spared * sizeof *spare);
+    kill->spared = spared;
+}
+
+void kill_begin(struct guest *guest, struct kill *kill, int root, const struct spare *spare, size_t spared, void (*done)(struct guest *, struct kill *))
+{
+    kill_cancel(guest, kill);
+    kill_spare(kill, spare, spared);
+    kill->root = root;
+    kill->done = done;
+    kill->end = (struct watch){.fd = -1, .ready = one_ended};
+    kill->again.expired = go_on;
+    kill->running = true;
+    timer_set(guest, &kill->again, 1); /* long past: the loop's next timers */
+}
+
+void kill_cancel(struct guest *guest, struct kill *kill)
+{
+    if (!kill->running)
+        return;
+    kill->running = false;
+    watch_close(guest, &kill->end);
+    timer_clear(guest, &kill->again);
+    kill_spare(kill, NULL, 0);
+}
+
+void kill_all_now(int proc)
+{
+    struct kill all = {.root = getpid()};
+    int living;
+
+    while ((living = kill_round(&all, proc)) >= 0) {
+        struct pollfd end = {.fd = living, .events = POLLIN};
+
+        poll(&end, 1, -1);
+        close(living);
+    }
+}

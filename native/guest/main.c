@@ -1,0 +1,34 @@
+/* The guest as a program of its own, for containers, pods and VMs: the link is its stdin and stdout. */
+#include <fcntl.h>
+#include <stddef.h>
+#include <unistd.h>
+
+#include "guest/guest.h"
+
+/* The first of these files that is there: version 2 of control groups, then version 1. A container sees its own group at the root of the tree. */
+static int open_first(const char *const *paths)
+{
+    for (; *paths != NULL; paths++) {
+        int fd = open(*paths, O_RDONLY | O_CLOEXEC);
+
+        if (fd >= 0)
+            return fd;
+    }
+    return -1;
+}
+
+int main(void)
+{
+    static const char *const memory[] = {"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", NULL};
+    static const char *const pids[] = {"/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events", NULL};
+    struct guest_config config = {
+        .link_in = STDIN_FILENO,
+        .link_out = STDOUT_FILENO,
+        .memory_events = open_first(memory),
+        .pids_events = open_first(pids),
+        .shell = -1,
+        .pid1 = getpid() == 1,
+    };
+
+    return guest_main(&config);
+}

@@ -1,0 +1,157 @@
+/* The runner's own process. It shares memory with the guest: raw system calls only, no errno, no malloc. */
+#include "guest/runner_body.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "common/confine.h"
+#include "common/sys.h"
+#include "guest/clone.h"
+#include "guest/spawn.h"
+
+static uint64_t clock_ns(void)
+{
+    struct timespec now;
+
+    sys(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void tell(struct runner *runner, enum report_kind kind)
+{
+    struct report report = {.runner = runner, .kind = kind};
+
+    sys(SYS_write, runner->tell, &report, sizeof report);
+}
+
+static int child(void *argument)
+{
+    const struct runner *runner = argument;
+
+    return spawn_become(&runner->spawn);
+}
+
+void runner_deliver(struct runner *runner)
+{
+    int main = atomic_load(&runner->main);
+    unsigned long long signals = main > 0 ? atomic_exchange(&runner->pending, 0) : 0;
+
+    for (int number = 1; signals != 0; number++, signals >>= 1) {
+        /* The group is the program's own from its first instruction on; before that there is only the process. */
+        if ((signals & 1) && sys(SYS_kill, -main, number) < 0)
+            sys(SYS_kill, main, number);
+    }
+}
+
+/* The program's pid, or -errno. Returns when it has been executed, or has failed to. */
+static int start(struct runner *runner)
+{
+    struct spawn *spawn = &runner->spawn;
+    size_t variables = 0;
+    int pid;
+
+    runner->taken = true;
+    while (spawn->environment[variables] != NULL)
+        variables++;
+    pid = (int)clone_call(CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID | SIGCHLD, runner->child_stack, (int *)&runner->main, child, runner);
+    spawn->environment[variables] = NULL; /* what was added to it was on the program's stack */
+    for (int i = 0; i < SPAWN_DESCRIPTORS; i++) {
+        int fd = spawn->descriptors[i];
+
+        /* Forgotten before it is closed: a runner that is killed between the two leaves it open, never closed twice. */
+        spawn->descriptors[i] = -1;
+        if (fd >= 0 && spawn->close_after[i])
+            sys(SYS_close, fd);
+    }
+    return pid;
+}
+
+/* Reaps all that is dead. True if something lives. */
+static bool something_lives(void)
+{
+    long pid;
+
+    while ((pid = sys(SYS_wait4, -1, NULL, WNOHANG | __WALL, NULL)) > 0)
+        ;
+    return pid == 0;
+}
+
+/* Waits for the program's end; what it left is reaped as it dies. */
+static void attend(struct runner *runner, int main, uint64_t began_ns)
+{
+    struct program_end *end = &runner->end;
+    struct rusage own = {0};
+
+    while (sys(SYS_wait4, -1, &end->status, __WALL, &end->usage) != main)
+        ;
+    end->duration_ns = clock_ns() - began_ns;
+    sys(SYS_getrusage, RUSAGE_SELF, &own);
+    end->inherited_kib = own.ru_maxrss;
+    end->left_running = something_lives();
+    atomic_store(&runner->main, 0);
+    if (end->left_running) {
+        tell(runner, REPORT_LEFT);
+        while (sys(SYS_wait4, -1, NULL, __WALL, NULL) != -ECHILD)
+            ;
+    }
+    atomic_store(&runner->turn, RUNNER_IDLE);
+    tell(runner, end->left_running ? REPORT_EMPTIED : REPORT_ENDED);
+}
+
+static void serve(struct runner *runner)
+{
+    uint64_t began_ns = clock_ns();
+    int main = start(runner);
+
+    if (main < 0) {
+        runner->end = (struct program_end){.error = -main};
+        atomic_store(&runner->turn, RUNNER_IDLE);
+        tell(runner, REPORT_ENDED);
+        return;
+    }
+    runner_deliver(runner);
+    if (runner->tell_started)
+        tell(runner, REPORT_STARTED);
+    attend(runner, main, began_ns);
+}
+
+static int prepare(const struct runner *runner)
+{
+    long result;
+
+    sys(SYS_umask, 022);
+    if ((result = sys(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) < 0)
+        return (int)result;
+    if (runner->confinement != NULL && (result = confine_self(runner->confinement)) < 0)
+        return (int)result;
+    /* Credentials may have changed: the memory, which is the guest's, stays closed; and the runner's own end with the guest's is asked for anew. */
+    sys(SYS_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0);
+    return (int)sys(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+}
+
+int runner_body(void *argument)
+{
+    struct runner *runner = argument;
+    int result = prepare(runner);
+
+    if (result < 0) {
+        runner->end = (struct program_end){.error = -result};
+        tell(runner, REPORT_BROKEN);
+        return 1;
+    }
+    for (;;) {
+        unsigned turn = atomic_load(&runner->turn);
+
+        if (turn == RUNNER_IDLE)
+            sys(SYS_futex, &runner->turn, FUTEX_WAIT_PRIVATE, RUNNER_IDLE, NULL, NULL, 0);
+        else if (turn == RUNNER_QUIT)
+            return 0;
+        else
+            serve(runner);
+    }
+}

@@ -1,0 +1,193 @@
+/* Actions that are a function: a process forked from the guest, with the sandbox user's rights, that reads and writes files. */
+#include "guest/internal.h"
+
+#include <errno.h>
+#include <linux/close_range.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/confine.h"
+
+/* The worker's descriptors 0, 1, 2. */
+struct worker_ends {
+    int fd[3];
+};
+
+/* In the worker. 0 or -errno. */
+static int take_rights(const struct guest *guest, const struct request *request, const struct worker_ends *ends)
+{
+    const char *user = request->user != NULL ? request->user : guest->defaults.user, *what;
+    struct identity identity;
+    int result = 0;
+
+    if (guest->config->confinement != NULL)
+        result = confine_self(guest->config->confinement);
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (result < 0)
+        return result;
+    if (user != NULL && identity_find(user, &identity, &what) < 0)
+        return -EINVAL;
+    if (user != NULL && (result = identity_take(&identity)) < 0)
+        return result;
+    for (int i = 0; i < 3; i++) {
+        if (dup2(ends->fd[i], i) < 0)
+            return -errno;
+    }
+    return syscall(SYS_close_range, 3, ~0U, 0) < 0 ? -errno : 0;
+}
+
+static int enter(const struct guest *guest, const struct request *request)
+{
+    const char *directory = guest->defaults.cwd, *path = request->file.path;
+
+    if (chdir(directory == NULL || *directory == 0 ? "/" : directory) < 0 && path != NULL && *path != '/')
+        return -errno;
+    return 0;
+}
+
+static void work(const struct guest *guest, const struct request *request, const struct worker_ends *ends)
+{
+    sigset_t none;
+    int result;
+
+    setsid();
+    if ((result = take_rights(guest, request, ends)) < 0 || (result = enter(guest, request)) < 0)
+        _exit(-result);
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    _exit(file_action(&request->file));
+}
+
+static void connected(struct guest *guest, struct watch *watch, uint32_t events)
+{
+    struct action *action = (struct action *)((char *)watch - offsetof(struct action, connected));
+    char byte;
+    ssize_t got = read(watch->fd, &byte, 1);
+
+    (void)events;
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got == 1)
+        link_send(guest, WIRE_STARTED, 0, action->id, NULL, 0);
+    watch_close(guest, watch);
+}
+
+static int file_begin(struct guest *guest, struct action *action)
+{
+    const struct request *request = &action->request;
+    bool relay = request->file.operation == FILE_CONNECT, told = (request->flags & WIRE_FLAG_STARTED) != 0;
+    int in[2] = {guest->null, -1}, out[2] = {-1, -1}, begun[2] = {-1, guest->null};
+    int result = request->flags & WIRE_FLAG_STDIN ? pipe_open(in, 1) : 0;
+
+    if (result == 0)
+        result = pipe_open(out, 0);
+    if (result == 0 && relay && told)
+        result = pipe_open(begun, 0);
+    if (result == 0) {
+        action->began_ns = now_ns();
+        result = action->worker = fork();
+        if (result < 0)
+            result = -errno;
+    }
+    if (result == 0)
+        work(guest, request, &(struct worker_ends){.fd = {in[0], out[1], begun[1]}});
+    for (size_t i = 0; i < 3; i++) {
+        int theirs = i == 0 ? in[0] : i == 1 ? out[1] : begun[1];
+
+        if (theirs >= 0 && theirs != guest->null)
+            close(theirs);
+    }
+    /* Ours are closed with the action, also if it was not started. */
+    if (out[0] >= 0)
+        output_open(guest, &action->output[0], out[0]);
+    if (in[1] >= 0)
+        input_open(guest, &action->input, in[1]);
+    action->connected = (struct watch){.fd = begun[0], .ready = connected};
+    if (result < 0) {
+        action->worker = 0;
+        return result;
+    }
+    if (begun[0] >= 0)
+        watch_set(guest, &action->connected, EPOLLIN);
+    else if (told)
+        link_send(guest, WIRE_STARTED, 0, action->id, NULL, 0);
+    return 0;
+}
+
+static void file_kill(struct guest *guest, struct action *action)
+{
+    (void)guest;
+    if (action->worker > 0)
+        kill(action->worker, SIGKILL);
+}
+
+static void file_signal(struct guest *guest, struct action *action, int number)
+{
+    (void)guest;
+    (void)action;
+    (void)number; /* there is no program to send it to */
+}
+
+static void file_resize(struct guest *guest, struct action *action, uint32_t rows, uint32_t columns)
+{
+    (void)guest;
+    (void)action;
+    (void)rows;
+    (void)columns;
+}
+
+const struct action_kind file_kind = {.begin = file_begin, .kill = file_kill, .signal = file_signal, .resize = file_resize};
+
+static struct action *find_worker(const struct guest *guest, int pid)
+{
+    for (size_t i = 0; i < ACTION_BUCKETS; i++) {
+        for (struct action *action = guest->actions[i]; action != NULL; action = action->next) {
+            if (action->worker == pid)
+                return action;
+        }
+    }
+    return NULL;
+}
+
+bool worker_is(const struct guest *guest, int pid)
+{
+    return find_worker(guest, pid) != NULL;
+}
+
+bool worker_died(struct guest *guest, int pid, int status, const struct rusage *usage)
+{
+    struct action *action = find_worker(guest, pid);
+    struct wire_ended record = {0};
+
+    if (action == NULL)
+        return false;
+    action->worker = 0;
+    record.guest_ns = now_ns() - action->began_ns;
+    usage_record(&record, status, usage, 0);
+    if (record.end == END_EXITED) {
+        record.error = record.exit_code;
+        record.exit_code = 0;
+    }
+    /* A worker that was connected and gone at once has said so before it ended. */
+    if (action->connected.fd >= 0)
+        connected(guest, &action->connected, EPOLLIN);
+    action_ended(guest, action, &record, true);
+    return true;
+}
+
+size_t workers_list(const struct guest *guest, struct spare *spare, size_t size)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < ACTION_BUCKETS; i++) {
+        for (const struct action *action = guest->actions[i]; action != NULL && count < size; action = action->next) {
+            if (action->worker > 0)
+                spare[count++] = (struct spare){.pid = action->worker, .below = true};
+        }
+    }
+    return count;
+}
