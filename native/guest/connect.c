@@ -114,5 +114,6 @@ int file_relay(uint16_t port)
     for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
         if (fcntl(fds[i], F_SETFL, fcntl(fds[i], F_GETFL) | O_NONBLOCK) < 0)
             return -errno;
+    (void)!write(STDERR_FILENO, "", 1); /* the guest waits for it: the connection has begun */
     return pump(connection);
 }

@@ -234,7 +234,7 @@ def ended(payload: bytes) -> Ended:
         error,
         guest_ns,
         cpu_ns if usage else None,
-        rss if usage else None,
+        rss or None if usage else None,
     )
 
 
