@@ -64,35 +64,29 @@ static void step(struct flow *flow)
         flow->done = true;
 }
 
-/* Each end is passed on by itself: a peer may go on after the other fell silent. */
-static void pass_on(struct flow *in, struct flow *out)
-{
-    if (in->done && in->out >= 0) {
-        shutdown(in->out, SHUT_WR);
-        in->out = -1;
-    }
-    if (out->done && out->out >= 0) {
-        close(out->out);
-        out->out = -1;
-    }
-}
-
+/* Until the peer has ended and all it said was passed on. That our side ended is told to the peer, who may go on. That the peer ended is told by the end of
+ * the action, which is all the host can see of it; what the host had said before goes out as far as it is taken. */
 static int pump(int connection)
 {
     struct flow in = {.in = STDIN_FILENO, .out = connection}, out = {.in = connection, .out = STDOUT_FILENO};
 
     while (!in.done || !out.done) {
         struct pollfd wanted[] = {want(&in), want(&out)};
+        bool told = in.done;
+        int ready = poll(wanted, 2, out.done ? 0 : -1);
 
-        if (poll(wanted, 2, -1) < 0 && errno != EINTR)
+        if (ready < 0 && errno != EINTR)
             return -errno;
+        if (ready == 0)
+            break;
         if (wanted[0].revents)
             step(&in);
         if (wanted[1].revents)
             step(&out);
         if (out.error) /* reset: nothing goes either way */
             return -out.error;
-        pass_on(&in, &out);
+        if (in.done && !told)
+            shutdown(connection, SHUT_WR);
     }
     return 0;
 }

@@ -1,5 +1,5 @@
 /* File actions: functions for a process of their own, forked from the guest, that has the sandbox user's credentials and working directory.
- * Descriptor 0 is what is written, until its end; descriptor 1 is what is read. */
+ * Descriptor 0 is what is written, until its end; descriptor 1 is what is read; on 2, CONNECT says with one byte that it has connected. */
 #ifndef EXCISE_FILES_H
 #define EXCISE_FILES_H
 

@@ -230,9 +230,7 @@ def test_what_is_no_file_holds_nobody_up(file_tool: FileTool, tmp_path: Path) ->
             assert file_tool("read", path, cwd=tmp_path, length=10)[0] == errno.EINVAL, path
             assert file_tool("write", path, b"x", cwd=tmp_path)[0] == errno.EINVAL, path
     if os.getuid() == 0:
-        os.mknod(
-            tmp_path / "terminal", stat.S_IFCHR | 0o600, os.makedev(4, 3)
-        )  # its minor number is that of null
+        os.mknod(tmp_path / "terminal", stat.S_IFCHR | 0o600, os.makedev(4, 3))  # its minor number is that of null
         assert file_tool("read", "terminal", cwd=tmp_path, length=10)[0] == errno.EINVAL
     assert file_tool("read", "/dev/zero", cwd=tmp_path)[0] == errno.EINVAL  # it has no end
     assert file_tool("read", "/dev/zero", cwd=tmp_path, length=100_000) == (0, bytes(100_000))
@@ -277,6 +275,8 @@ def test_connect_relays_both_ways_and_passes_on_each_end(file_tool: FileTool, tm
             peer, _ = server.accept()
             with peer:
                 peer.settimeout(30)
+                assert process.stderr is not None
+                assert len(process.stderr.read(1)) == 1  # that it stands
                 peer.sendall(b"hello")
                 assert process.stdout.read(5) == b"hello"
                 process.stdin.write(b"question")
@@ -299,3 +299,17 @@ def test_a_connection_that_is_reset_ends_though_nobody_closed_stdin(file_tool: F
             peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             peer.close()
             assert process.wait(30) == errno.ECONNRESET
+
+
+def test_a_peer_that_closed_ends_the_connection(file_tool: FileTool, tmp_path: Path) -> None:
+    """Nobody can tell it from one that fell silent and still reads; a reader that waits for its end must see it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+        process = file_tool.start("connect", "-", cwd=tmp_path, port=server.getsockname()[1])
+        with process:
+            assert process.stdout is not None
+            peer, _ = server.accept()
+            with peer:
+                peer.sendall(b"goodbye" * 100_000)
+            assert process.stdout.read() == b"goodbye" * 100_000
+            assert process.wait(30) == 0
