@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 
 #include "common/sys.h"
+#include "guest/shell.h"
 
 enum { PATH_BYTES = 4096 };
 
@@ -159,13 +160,20 @@ static int execute_found(const char *name, char *const *argv, char *const *envir
     }
 }
 
+static int execute_opaque(const struct spawn *spawn)
+{
+    int result = shell_conceal();
+
+    return result < 0 ? result : (int)sys(SYS_execveat, spawn->program, "", spawn->argv, spawn->environment, AT_EMPTY_PATH);
+}
+
 static int execute(const struct spawn *spawn)
 {
     const char *name = spawn->argv[0];
     int result;
 
     if (spawn->program >= 0)
-        result = (int)sys(SYS_execveat, spawn->program, "", spawn->argv, spawn->environment, AT_EMPTY_PATH);
+        result = execute_opaque(spawn);
     else if (*name == 0 || strchr(name, '/') != NULL)
         result = (int)sys(SYS_execve, name, spawn->argv, spawn->environment);
     else

@@ -124,7 +124,7 @@ bool output_finish(struct guest *guest, struct output *output, bool alone)
         return true;
     output->ending = true;
     output->left = output->terminal ? TERMINAL_HOLDS : UINT64_MAX;
-    if (!alone && !output->terminal && ioctl(output->watch.fd, FIONREAD, &held) == 0)
+    if ((!alone || output->borrowed) && !output->terminal && ioctl(output->watch.fd, FIONREAD, &held) == 0)
         output->left = (uint64_t)held;
     while (output->left > 0 && pump(guest, output))
         ;
