@@ -229,10 +229,10 @@ int root_binds(const struct root *root, struct failure *failure)
         const char *target = root->plan->binds[index].target;
 
         error = attach(source, target, failure);
-        if (error == -ENOENT)
-            error = make_target(source, target, failure);
-        else
+        if (error != -ENOENT)
             continue;
+        *failure = (struct failure){0}; /* it is not there yet: that is none */
+        error = make_target(source, target, failure);
         if (!error)
             error = attach(source, target, failure);
     }
