@@ -13,7 +13,7 @@ MACHINES  := $(if $(COMPILER),$(HOST)) $(if $(shell command -v $(OTHER)-linux-gn
 tools      = $(if $(filter $(HOST),$(1)),,$(1)-linux-gnu-)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup measure test lint native programs clean
+.PHONY: help setup consumers measure test lint native programs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,10 @@ lint: $(STAMPS)/dev programs ## style, types, which room may import which; the C
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(if $(COMPILER),$(MAKE) --no-print-directory -C native SANITIZE=1)
+
+consumers: setup ## what the tests of programs over the seam need besides: mini-swe-agent, without its model clients
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[consumers]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'mini-swe-agent>=2.4,<3'
 
 native: ## the two C programs, for each machine a compiler is here for
 	$(if $(COMPILER),,$(error no C compiler was found: run 'apt-get install gcc libc6-dev' and try again))
