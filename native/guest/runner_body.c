@@ -48,6 +48,19 @@ void runner_deliver(struct runner *runner)
     }
 }
 
+/* Closes the descriptors from `first` on that the program has. Each is forgotten before it is closed: a runner that is killed between the two leaves it
+ * open, never closed twice. */
+static void close_some(struct runner *runner, int first, int end)
+{
+    for (int i = first; i < end; i++) {
+        int fd = runner->spawn.descriptors[i];
+
+        runner->spawn.descriptors[i] = -1;
+        if (fd >= 0 && runner->spawn.close_after[i])
+            sys(SYS_close, fd);
+    }
+}
+
 /* The program's pid, or -errno. Returns when it has been executed, or has failed to. */
 static int start(struct runner *runner)
 {
@@ -60,14 +73,8 @@ static int start(struct runner *runner)
         variables++;
     pid = (int)clone_call(CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID | SIGCHLD, runner->child_stack, (int *)&runner->main, child, runner);
     spawn->environment[variables] = NULL; /* what was added to it was on the program's stack */
-    for (int i = 0; i < SPAWN_DESCRIPTORS; i++) {
-        int fd = spawn->descriptors[i];
-
-        /* Forgotten before it is closed: a runner that is killed between the two leaves it open, never closed twice. */
-        spawn->descriptors[i] = -1;
-        if (fd >= 0 && spawn->close_after[i])
-            sys(SYS_close, fd);
-    }
+    close_some(runner, 0, 1);
+    close_some(runner, 3, SPAWN_DESCRIPTORS);
     return pid;
 }
 
@@ -81,26 +88,58 @@ static bool something_lives(void)
     return pid == 0;
 }
 
+/* Its outputs stay open in us while it runs, so that their end does not wake the guest just before the program's does. They are closed
+ * after that was told: by then the runner may have been given the next program, so it remembers them by itself. */
+struct outputs {
+    int fd[2];
+};
+
+static struct outputs take_outputs(struct runner *runner)
+{
+    struct outputs outputs = {{-1, -1}};
+
+    for (int i = 0; i < 2; i++) {
+        if (runner->spawn.close_after[i + 1])
+            outputs.fd[i] = runner->spawn.descriptors[i + 1];
+        runner->spawn.descriptors[i + 1] = -1;
+    }
+    return outputs;
+}
+
+static void close_outputs(const struct outputs *outputs)
+{
+    for (int i = 0; i < 2; i++) {
+        if (outputs->fd[i] >= 0)
+            sys(SYS_close, outputs->fd[i]);
+    }
+}
+
 /* Waits for the program's end; what it left is reaped as it dies. */
 static void attend(struct runner *runner, int main, uint64_t began_ns)
 {
     struct program_end *end = &runner->end;
+    struct outputs outputs;
     struct rusage own = {0};
+    bool left;
 
     while (sys(SYS_wait4, -1, &end->status, __WALL, &end->usage) != main)
         ;
     end->duration_ns = clock_ns() - began_ns;
     sys(SYS_getrusage, RUSAGE_SELF, &own);
     end->inherited_kib = own.ru_maxrss;
-    end->left_running = something_lives();
+    left = end->left_running = something_lives();
     atomic_store(&runner->main, 0);
-    if (end->left_running) {
+    outputs = take_outputs(runner);
+    if (left) {
         tell(runner, REPORT_LEFT);
+        close_outputs(&outputs);
         while (sys(SYS_wait4, -1, NULL, __WALL, NULL) != -ECHILD)
             ;
     }
     atomic_store(&runner->turn, RUNNER_IDLE);
-    tell(runner, end->left_running ? REPORT_EMPTIED : REPORT_ENDED);
+    tell(runner, left ? REPORT_EMPTIED : REPORT_ENDED);
+    if (!left)
+        close_outputs(&outputs);
 }
 
 static void serve(struct runner *runner)
@@ -109,6 +148,7 @@ static void serve(struct runner *runner)
     int main = start(runner);
 
     if (main < 0) {
+        close_some(runner, 1, 3);
         runner->end = (struct program_end){.error = -main};
         atomic_store(&runner->turn, RUNNER_IDLE);
         tell(runner, REPORT_ENDED);
