@@ -21,6 +21,7 @@ from pathlib import Path
 
 from excise import Limits, Sandbox, SandboxLost, Spec
 from excise.errors import SubstrateError
+from excise.host.sandboxes import owner_of
 from excise.registry import make
 from excise.storage.image import resolve
 from excise.substrate import Substrate
@@ -29,7 +30,6 @@ PR_SET_CHILD_SUBREAPER = 36
 GONE_S = 1.0
 LATEST_S = 0.03
 """A create, a few actions and a close take less."""
-SPEC = Spec(limits=Limits(disk_bytes=1 << 26))
 
 
 class Report:
@@ -65,10 +65,9 @@ async def rollout(substrate: Substrate, spec: Spec, report: Report, done: Callab
 # ---- the client is killed
 
 
-def kill_clients(points: int, chance: random.Random, report: Report, spec: Spec) -> set[int]:
+def kill_clients(points: int, chance: random.Random, report: Report, spec: Spec) -> None:
     """Each client is forked from here, so that none pays for its imports; all that is left of it becomes our child."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
-    clients: set[int] = set()
     for point in range(points):
         began, begins = os.pipe()
         pid = os.fork()
@@ -79,9 +78,7 @@ def kill_clients(points: int, chance: random.Random, report: Report, spec: Spec)
         os.close(began)
         time.sleep(chance.uniform(0, LATEST_S))
         os.kill(pid, signal.SIGKILL)
-        clients.add(pid)
         note(report, f"point {point}", all_gone_s())
-    return clients
 
 
 def be_client(begins: int, spec: Spec) -> None:
@@ -124,7 +121,7 @@ def note(report: Report, where: str, took_s: float | None) -> None:
 # ---- the launcher or a guest is killed, and we are the client
 
 
-async def kill_others(victim: str, points: int, chance: random.Random, report: Report, spec: Spec) -> set[int]:
+async def kill_others(victim: str, points: int, chance: random.Random, report: Report, spec: Spec) -> None:
     substrate = make("namespace")
     try:
         for point in range(points):
@@ -132,7 +129,6 @@ async def kill_others(victim: str, points: int, chance: random.Random, report: R
             note(report, f"point {point}", await below_gone_s(victim))
     finally:
         await substrate.close()
-    return {os.getpid()}
 
 
 async def one_point(substrate: Substrate, victim: str, delay_s: float, report: Report, spec: Spec) -> None:
@@ -202,10 +198,11 @@ def describe(pids: list[int]) -> list[str]:
     return [f"{pid} {Path(f'/proc/{pid}/status').read_text().split()[1]} {children(pid)}" for pid in pids]
 
 
-def groups_of(owners: set[int]) -> list[str]:
-    named = re.compile(r"namespace-(\d+)-\d+-[0-9a-f]{12}")
-    found = (path for path in Path("/sys/fs/cgroup").glob("**/namespace-*") if path.is_dir())
-    return [str(path) for path in found if (name := named.fullmatch(path.name)) and int(name[1]) in owners]
+def orphaned_groups() -> list[str]:
+    """Control groups named after a launcher that is gone."""
+    named = re.compile(r"namespace-((\d+)-\d+)-[0-9a-f]{12}")
+    found = [Path(place, name) for place, below, _ in os.walk("/sys/fs/cgroup") for name in below]
+    return [str(path) for path in found if (name := named.fullmatch(path.name)) and owner_of(int(name[2])) != name[1]]
 
 
 async def prepare() -> Spec:
@@ -233,13 +230,12 @@ def main(victim: str, points: int, seed: int) -> None:
     report, chance = Report(), random.Random(seed)  # noqa: S311 - the same moments each time
     spec = asyncio.run(prepare())
     if victim == "client":
-        owners = kill_clients(points, chance, report, spec)
+        kill_clients(points, chance, report, spec)
     else:
-        owners = asyncio.run(kill_others(victim, points, chance, report, spec))
-    before = len(groups_of(owners))
-    if victim == "client":
-        asyncio.run(collected())
-    sys.stdout.write(json.dumps({**vars(report), "groups_before_gc": before, "groups_left": groups_of(owners)}) + "\n")
+        asyncio.run(kill_others(victim, points, chance, report, spec))
+    before = len(orphaned_groups())
+    asyncio.run(collected())
+    sys.stdout.write(json.dumps({**vars(report), "groups_before_gc": before, "groups_left": orphaned_groups()}) + "\n")
 
 
 if __name__ == "__main__":

@@ -6,10 +6,12 @@ import os
 import socket
 import struct
 import subprocess
+import uuid
 from collections.abc import Sequence
 
 from excise.errors import CreateError, SubstrateError
 from excise.guest.programs import program
+from excise.host.sandboxes import owner_of
 from excise.host.writable import Writable
 from excise.substrates.namespace import denial, request
 from excise.substrates.namespace.request import Answer, Create
@@ -102,6 +104,8 @@ class Launcher:
         self._socket = ours
         self._writable = Writable(ours.fileno())
         self._pidfd = os.pidfd_open(self._process.pid)
+        # Its sandboxes' control groups are named after it: they are nobody's once it is gone.
+        self._owner = owner_of(self._process.pid)
         self._places: dict[int, Place] = {}
         self._last_id = 0
         self._hello: asyncio.Future[Answer] = self._loop.create_future()
@@ -113,6 +117,10 @@ class Launcher:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def name(self) -> str:
+        """For a sandbox of this launcher; no other has it."""
+        return f"namespace-{self._owner}-{uuid.uuid4().hex[:12]}"
 
     async def hello(self) -> Answer:
         """What it found by trying. Raises SubstrateError if no sandbox can be made here."""

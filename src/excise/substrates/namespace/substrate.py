@@ -15,7 +15,6 @@ from excise.errors import CapacityError, CreateError, SpecError
 from excise.guest.carrier import SocketCarrier, pair
 from excise.guest.link import Link
 from excise.handles import finish
-from excise.host.sandboxes import owner_of
 from excise.network.client import PORT, Proxies, for_steps, phases, variables
 from excise.requests import EndsWithItsMaker, Requests
 from excise.spec import Spec
@@ -47,7 +46,6 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         self._proxies = Proxies()
         self._launcher: Launcher | None = None
         self._found: _Found | None = None
-        self._owner = ""
         self._images: dict[str, Image] = {}
         self._scratch = bytearray(_SCRATCH_BYTES)
 
@@ -74,7 +72,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         image = await self._image(spec.image)
         policies = build, run = phases(spec)
         listens = (build.mode, run.mode) != ("none", "none")
-        name = f"namespace-{self._owner}-{uuid.uuid4().hex[:12]}"
+        name = launcher.name()
         asked = plan.plan(
             spec, image, cgroups=found.groups.plan(spec.limits, name), sudo=self._sudo, listen_port=PORT if listens else None
         )
@@ -144,7 +142,6 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
 
     async def _find(self, launcher: Launcher) -> _Found:
         groups, hello = await asyncio.gather(asyncio.to_thread(cgroups.find), launcher.hello())
-        self._owner = owner_of(os.getpid())
         self._found = _Found(_capabilities(hello, groups), groups)
         return self._found
 
