@@ -75,9 +75,9 @@ def test_a_malformed_request_is_refused_and_no_more(root: Who, fields: bytes) ->
 
 def test_the_wrong_descriptors(root: Who) -> None:
     with root.launch() as launch:
-        before = descriptors(launch)
         launch.send(struct.pack("<II", CREATE, 77) + root.plain)
         assert launch.receive()[:2] == (FAILED, 77)
+        before = descriptors(launch)
         launch.begin(root.plain, [launch.control.fileno()])
         assert launch.receive().type == FAILED
         assert descriptors(launch) == before
@@ -87,6 +87,7 @@ def test_the_wrong_descriptors(root: Who) -> None:
 
 
 def test_close(who: Who, launch: Launch) -> None:
+    launch.close(launch.create(who.plain))
     before = descriptors(launch)
     box = launch.create(who.plain)
     pidfd = os.dup(box.pidfd)

@@ -175,8 +175,8 @@ def test_layers_and_directories(who: Who, launch: Launch, tmp_path: Path) -> Non
         path.chmod(0o755)
     for path in tmp_path.rglob("*"):
         os.chown(path, who.user or 0, who.user or 0)
-    box = launch.create(text(LOWER, tmp_path / "upper") + who.plain + text(MAKE_DIR, "/work/here"))
-    assert box.sh("cat /etc/passwd; cd /work/here && touch x && cat /private/key") == "of the upper\nits own"
+    box = launch.create(text(LOWER, tmp_path / "upper") + who.plain + text(MAKE_DIR, "/deep/here"))
+    assert box.sh("cat /etc/passwd; cd /deep/here && touch x && cat /private/key") == "of the upper\nits own"
 
 
 def test_a_disk_that_is_full(who: Who, launch: Launch) -> None:
