@@ -22,12 +22,12 @@ static void remove_place(void)
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-    const char *where = getenv("TMPDIR");
+    const char *where = getenv("TMPDIR"), *memory = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
     int canary;
 
     (void)argc;
     (void)argv;
-    snprintf(place, sizeof place, "%s/excise-fuzz-XXXXXX", where != NULL ? where : "/tmp");
+    snprintf(place, sizeof place, "%s/excise-fuzz-XXXXXX", where != NULL ? where : memory);
     if (mkdtemp(place) == NULL || (beside = open(place, O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
         abort();
     atexit(remove_place);

@@ -32,7 +32,14 @@ def test_every_fuzzer_is_run_and_has_seeds() -> None:
 def test_no_input_breaks_it(fuzzers: Path, tmp_path: Path, name: str) -> None:
     found = tmp_path / "found"
     found.mkdir()
-    command = [str(fuzzers / f"fuzz-{name}"), f"-runs={RUNS[name]}", "-seed=1", "-timeout=20", "-rss_limit_mb=1024"]
+    command = [
+        str(fuzzers / f"fuzz-{name}"),
+        f"-runs={RUNS[name]}",
+        "-seed=1",
+        "-timeout=20",
+        "-close_fd_mask=3",
+        "-rss_limit_mb=1024",
+    ]
     ran = subprocess.run(
         [*command, f"-artifact_prefix={tmp_path}/", str(found), str(FUZZ / "seeds" / name)],
         capture_output=True,
