@@ -43,6 +43,7 @@ void actions_bury(struct guest *guest)
         watch_close(guest, &action->connected);
         kill_cancel(guest, &action->kill);
         timer_clear(guest, &action->deadline);
+        timer_clear(guest, &action->listen);
         request_free(&action->request);
         free(action);
     }
@@ -126,6 +127,7 @@ void action_ended(struct guest *guest, struct action *action, const struct wire_
     if (action->state != ACTION_RUNNING)
         return;
     timer_clear(guest, &action->deadline);
+    timer_clear(guest, &action->listen);
     action->state = ACTION_ENDING;
     action->record = *record;
     action->empty = alone;

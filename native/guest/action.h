@@ -33,6 +33,7 @@ struct action {
     struct output output[2]; /* WIRE_STDOUT - 1, WIRE_STDERR - 1 */
     struct input input;
     struct timer deadline;
+    struct timer listen; /* its outputs are read from then on */
     struct wire_ended record;
     struct counts counts; /* of the sandbox, as it began */
     bool killing;      /* KILL or the deadline has come */

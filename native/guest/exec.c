@@ -156,8 +156,12 @@ static int exec_begin(struct guest *guest, struct action *action)
         return result;
     }
     for (int i = 0; i < 2; i++) {
-        if (ends.output[i] >= 0)
+        if (ends.output[i] < 0)
+            continue;
+        if (request->flags & (WIRE_FLAG_STARTED | WIRE_FLAG_PTY)) /* somebody looks on */
             output_open(guest, &action->output[i], ends.output[i]);
+        else
+            output_open_later(guest, &action->output[i], ends.output[i]);
     }
     if (ends.input >= 0)
         input_open(guest, &action->input, ends.input);

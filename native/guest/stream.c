@@ -10,6 +10,7 @@ enum {
     CREDIT_STEP = WIRE_WINDOW / 4, /* so few credit frames, and the window never closes on a program that reads */
     TERMINAL_HOLDS = 128 << 10,    /* more than a terminal can hold: what comes beyond it was printed after the end */
     END_OF_FILE = 4,               /* what a terminal's user types for it */
+    LISTEN_AFTER_NS = 1000000,
 };
 
 static void let_go(struct guest *guest, struct output *output)
@@ -95,8 +96,27 @@ static void readable(struct guest *guest, struct watch *watch, uint32_t events)
 void output_open(struct guest *guest, struct output *output, int fd)
 {
     output->watch = (struct watch){.fd = fd, .ready = readable};
-    if (output->credit > 0)
-        watch_set(guest, &output->watch, EPOLLIN);
+    go_on(guest, output);
+}
+
+static void listen_now(struct guest *guest, struct timer *timer)
+{
+    struct action *action = (struct action *)((char *)timer - offsetof(struct action, listen));
+
+    for (int i = 0; i < 2; i++) {
+        if (!output_finished(&action->output[i]))
+            go_on(guest, &action->output[i]);
+    }
+}
+
+void output_open_later(struct guest *guest, struct output *output, int fd)
+{
+    struct timer *timer = &output->action->listen;
+
+    output->watch = (struct watch){.fd = fd, .ready = readable};
+    timer->expired = listen_now;
+    if (timer->at_ns == 0)
+        timer_set(guest, timer, now_ns() + LISTEN_AFTER_NS);
 }
 
 void output_credit(struct guest *guest, struct output *output, uint32_t bytes)

@@ -25,6 +25,8 @@ struct output {
 
 /* Begins to read `fd`, which must not block, as stream `number` of the action. */
 void output_open(struct guest *guest, struct output *output, int fd);
+/* The same, but not at once: what a program that ends within a millisecond has printed goes out together with its end, and the host wakes once. */
+void output_open_later(struct guest *guest, struct output *output, int fd);
 void output_credit(struct guest *guest, struct output *output, uint32_t bytes);
 /* Reads again what stood still while the host did not read. */
 void output_resume(struct guest *guest, struct output *output);
