@@ -1,0 +1,99 @@
+"""Sandboxes to break out of, and the same attempts where nothing holds them, so that a refusal means something."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from excise.spec import Limits, Spec
+from excise.sync import Sandbox
+
+HERE = Path(__file__).parent
+INSIDE = "/tmp/attempts"
+FRESH_NAMESPACE = ["unshare", "--user", "--map-root-user", "--fork", "--mount-proc"]
+FRESH_NAMESPACE += [f"--{kind}" for kind in ("mount", "pid", "ipc", "net", "uts", "cgroup")]
+
+Attempt = Callable[..., str]
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory, must_work: Callable[[str, str], None]) -> Path:
+    """The attempts, as a static program."""
+    if shutil.which("gcc") is None:
+        must_work("native", "gcc is not installed")
+    built = tmp_path_factory.mktemp("attempts") / "attempts"
+    options = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-static"]
+    subprocess.run(["gcc", *options, "-o", built, HERE / "attempts.c", HERE / "processes.c"], check=True, timeout=60)
+    for place in (built.parent, built.parent.parent):
+        place.chmod(0o755)  # for controls that run as another user
+    return built
+
+
+@pytest.fixture(scope="module")
+def box(runs_here: Callable[[str], None], program: Path) -> Generator[Sandbox]:
+    """A namespace sandbox with limits, and the attempts in it."""
+    runs_here("namespace")
+    with Sandbox("namespace", Spec(image="host"), timeout_s=60) as sandbox:
+        sandbox.write(INSIDE, program.read_bytes(), mode=0o755)
+        yield sandbox
+
+
+@pytest.fixture(scope="module")
+def limited(runs_here: Callable[[str], None], must_work: Callable[[str, str], None]) -> Callable[..., Sandbox]:
+    """`limited(pids=64, ...)`: a sandbox held to that; skips where the machine cannot hold one."""
+    from excise.sync import probe
+
+    def make(**limits: float) -> Sandbox:
+        runs_here("namespace")
+        lacking = limits.keys() - probe("namespace").limits
+        if lacking:
+            must_work("cgroups", f"{', '.join(sorted(lacking))} cannot be enforced by this user")
+        return Sandbox("namespace", Spec(image="host", limits=Limits(**limits)), timeout_s=60)  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def attempt(box: Sandbox) -> Attempt:
+    """`attempt(name, *words, user=...)` from inside: "succeeded", or the errno that refused it."""
+
+    def perform(*words: str, user: str | None = None) -> str:
+        seen = box.run([INSIDE, *words], user=user, timeout_s=30)
+        if seen.signal is not None:
+            return f"signal {seen.signal}"
+        assert seen.exit_code in (0, 1), seen.stderr
+        return seen.stdout.decode().strip()
+
+    return perform
+
+
+@pytest.fixture
+def control(program: Path, tmp_path: Path) -> Attempt:
+    """The same by a process that nothing holds: on the host, or as the root of a fresh namespace where that harms less."""
+
+    def perform(*words: str, where: str = "host") -> str:
+        start = [] if where == "host" else FRESH_NAMESPACE
+        scratch = tmp_path / "scratch"
+        scratch.mkdir(exist_ok=True)
+        done = subprocess.run(
+            [*start, program, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+            env={**os.environ, "TMPDIR": str(scratch)},
+        )
+        assert done.returncode in (0, 1), done.stderr
+        return done.stdout.strip()
+
+    return perform
+
+
+@pytest.fixture
+def as_root() -> None:
+    """For controls that only the host's root can succeed at."""
+    if os.geteuid() != 0:
+        pytest.skip("only the host's root can show that this attempt could succeed")
