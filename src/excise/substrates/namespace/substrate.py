@@ -23,6 +23,7 @@ from excise.substrate import Capabilities, Snapshot, require, unsupported
 from excise.substrates.namespace import cgroups, plan, request
 from excise.substrates.namespace.handle import NamespaceHandle
 from excise.substrates.namespace.launcher import Launcher, Place
+from excise.substrates.namespace.shell import Shells
 
 _SCRATCH_BYTES = 1 << 18
 _ALL_UIDS = 65536
@@ -47,6 +48,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         self._launcher: Launcher | None = None
         self._found: _Found | None = None
         self._images: dict[str, Image] = {}
+        self._shells = Shells()
         self._scratch = bytearray(_SCRATCH_BYTES)
 
     async def probe(self) -> Capabilities:
@@ -80,7 +82,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
             image = msgspec.structs.replace(image, env={**image.env, **variables()})
         elif listens:
             spec = for_steps(spec)
-        link, place = await self._begun(launcher, asked)
+        link, place = await self._begun(launcher, asked, self._shells.of(image))
         try:
             handle = self._handle(link, launcher, place, name=name, spec=spec, image=image, lease_s=lease_s)
         except BaseException:  # a variable that cannot be said
@@ -96,12 +98,12 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
             raise
         return handle
 
-    async def _begun(self, launcher: Launcher, asked: request.Create) -> tuple[Link, Place]:
+    async def _begun(self, launcher: Launcher, asked: request.Create, shell: int | None) -> tuple[Link, Place]:
         """A sandbox in the making, and our end of the link to its guest."""
         ours, theirs = _link_ends()
         with theirs:
             try:
-                place = await launcher.create(asked, theirs.fileno(), None)
+                place = await launcher.create(asked, theirs.fileno(), shell)
             except BaseException:
                 ours.close()
                 raise
@@ -165,6 +167,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         if launcher is not None:
             await launcher.end()
         await self._proxies.close()
+        self._shells.close()
 
 
 def _capabilities(hello: request.Answer, groups: cgroups.Groups) -> Capabilities:
