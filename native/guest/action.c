@@ -31,19 +31,26 @@ static void forget(struct guest *guest, struct action *action)
     guest->action_count--;
 }
 
+static void close_all(struct guest *guest, struct action *action)
+{
+    for (int i = 0; i < 2; i++)
+        output_close(guest, &action->output[i]);
+    input_close(guest, &action->input);
+    watch_close(guest, &action->connected);
+    kill_cancel(guest, &action->kill);
+    timer_clear(guest, &action->deadline);
+    timer_clear(guest, &action->listen);
+}
+
 void actions_bury(struct guest *guest)
 {
-    while (guest->dead != NULL) {
+    for (struct action *action = guest->dead; action != NULL; action = action->next_dead)
+        close_all(guest, action);
+    /* Runners share our memory: one that a reset has not killed yet may be about to start what the request says. */
+    while (guest->dead != NULL && !guest->resetting) {
         struct action *action = guest->dead;
 
         guest->dead = action->next_dead;
-        for (int i = 0; i < 2; i++)
-            output_close(guest, &action->output[i]);
-        input_close(guest, &action->input);
-        watch_close(guest, &action->connected);
-        kill_cancel(guest, &action->kill);
-        timer_clear(guest, &action->deadline);
-        timer_clear(guest, &action->listen);
         request_free(&action->request);
         free(action);
     }
