@@ -10,12 +10,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/securebits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -50,6 +52,9 @@ static int enter_as_root(struct launcher *launcher, struct failure *failure)
         return fail(failure, errno, "make " RANGES_DIRECTORY);
     if (ids_open(&launcher->ids, RANGES_DIRECTORY "/ids", failure))
         return -failure->error;
+    /* It takes on a sandbox's id while it clones (launch/sandbox.c), and needs its capabilities then as ever. */
+    if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP))
+        return fail(failure, errno, "keep capabilities");
     if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL))
         return fail(failure, errno, "make a mount namespace");
     return 0;

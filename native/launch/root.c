@@ -25,6 +25,7 @@ static const char *const MASKED_FROM_HOST_ROOT[] = {
 static const char *const READ_ONLY[] = {"/proc/sys"};
 static const char *const READ_ONLY_FOR_HOST_ROOT[] = {"/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi"};
 
+#define TERMINALS "64" /* open at once */
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 enum { OWN_INODES = 8 }; /* the directories below, and those overlayfs makes in work/ */
@@ -175,7 +176,9 @@ static int make_read_only(const char *path, struct failure *failure)
 
 int root_devices(const struct root *root, struct failure *failure)
 {
-    const char *terminals = root->users > 1 ? "newinstance,ptmxmode=0666,mode=0620,gid=5" : "newinstance,ptmxmode=0666,mode=0620";
+    /* The host has some thousand terminals in all: a sandbox may not take them from the others. */
+    const char *terminals =
+        root->users > 1 ? "newinstance,ptmxmode=0666,max=" TERMINALS ",mode=0620,gid=5" : "newinstance,ptmxmode=0666,max=" TERMINALS ",mode=0620";
     int error = make_directory("/dev", 0755, failure);
 
     if (!error)

@@ -33,9 +33,18 @@ static pid_t fork_child(struct sandbox *sandbox)
         .exit_signal = SIGCHLD,
         .cgroup = cgroup >= 0 ? (uint64_t)cgroup : 0,
     };
-    long pid = syscall(SYS_clone3, &arguments, sizeof arguments);
+    long pid;
 
-    return pid < 0 ? -errno : (pid_t)pid;
+    /* What the kernel counts for each user and not in a cgroup (inotify instances, watches, namespaces) it counts for the maker of a user namespace, too. Were
+     * that the host's root, one sandbox could take all that the others and the host's own root have: so its maker is its own first id. */
+    if (sandbox->first_id && syscall(SYS_setresuid, -1, sandbox->first_id, -1))
+        return -errno;
+    pid = syscall(SYS_clone3, &arguments, sizeof arguments);
+    if (pid < 0)
+        pid = -errno;
+    if (pid != 0 && sandbox->first_id && syscall(SYS_setresuid, -1, 0, -1))
+        abort(); /* nobody else's id may be kept */
+    return (pid_t)pid;
 }
 
 /* The first id apart from the rest: an extent may not span two of the outer namespace's, where an ordinary user's own id lies apart from its subordinates. */

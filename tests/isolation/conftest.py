@@ -4,12 +4,13 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Generator
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from excise.spec import Limits, Spec
-from excise.sync import Sandbox
+from excise.sync import Sandbox, connect, probe
 
 HERE = Path(__file__).parent
 INSIDE = "/tmp/attempts"
@@ -44,11 +45,15 @@ def box(runs_here: Callable[[str], None], program: Path) -> Generator[Sandbox]:
 @pytest.fixture(scope="module")
 def limited(runs_here: Callable[[str], None], must_work: Callable[[str, str], None]) -> Callable[..., Sandbox]:
     """`limited(pids=64, ...)`: a sandbox held to that; skips where the machine cannot hold one."""
-    from excise.sync import probe
+
+    @cache
+    def enforced() -> frozenset[str]:
+        with connect("namespace") as substrate:
+            return probe(substrate).limits
 
     def make(**limits: float) -> Sandbox:
         runs_here("namespace")
-        lacking = limits.keys() - probe("namespace").limits
+        lacking = limits.keys() - enforced()
         if lacking:
             must_work("cgroups", f"{', '.join(sorted(lacking))} cannot be enforced by this user")
         return Sandbox("namespace", Spec(image="host", limits=Limits(**limits)), timeout_s=60)  # type: ignore[arg-type]

@@ -1,0 +1,140 @@
+"""Code that takes all it can get: it meets its sandbox's limits, is told so, and nobody else feels it."""
+
+import os
+import time
+from collections.abc import Callable
+
+import pytest
+
+from excise.action import End, Exec, Keep
+from excise.sync import Sandbox
+
+MIB = 1 << 20
+
+Limited = Callable[..., Sandbox]
+
+
+def alive(box: Sandbox) -> bool:
+    return box.run(["echo", "there"]).text == "there\n"
+
+
+def test_a_fork_bomb(limited: Limited) -> None:
+    with limited(pids=64) as box:
+        box.write("/tmp/bomb.py", "import os, time\nwhile True:\n    try: os.fork()\n    except OSError: time.sleep(0.01)\n")
+        seen = box.run(["python3", "/tmp/bomb.py"], timeout_s=3)
+        assert seen.end in (End.TIMED_OUT, End.OUT_OF_PIDS)
+        assert alive(box)  # all of it is dead, so there is room again
+        assert box.run("grep -lx python3 /proc/[0-9]*/comm | wc -l").text == "0\n"
+
+
+def test_a_shell_that_cannot_fork_is_out_of_pids(limited: Limited) -> None:
+    with limited(pids=32) as box:
+        seen = box.run("for i in $(seq 60); do sleep 60 & done; wait", timeout_s=20)
+        assert seen.end is End.OUT_OF_PIDS
+        # What it left lives on, as it should; while it does, the next one is told the same and not that the sandbox is lost.
+        assert seen.still_running
+        assert box.run(["echo", "there"]).end is End.OUT_OF_PIDS
+
+
+def test_a_memory_bomb(limited: Limited) -> None:
+    with limited(memory_bytes=64 * MIB) as box:
+        seen = box.run(["python3", "-c", "x = bytearray(512 << 20)"])
+        assert seen.end is End.OUT_OF_MEMORY
+        assert alive(box)
+
+
+def test_memory_in_many_processes(limited: Limited) -> None:
+    """The guest is the smallest of them, and must not be the one that goes."""
+    with limited(memory_bytes=64 * MIB, pids=200) as box:
+        script = (
+            "import os\nfor _ in range(40):\n    if os.fork() == 0: break\nx = bytearray(8 << 20)\nimport time; time.sleep(1)\n"
+        )
+        box.run(["python3", "-c", script], timeout_s=20)
+        assert alive(box)
+
+
+def test_memory_hidden_in_files(limited: Limited) -> None:
+    """A file in memory is no process's: no kill gives it back. The sandbox's own memory is full, and nobody else's."""
+    with limited(memory_bytes=64 * MIB) as box, limited(memory_bytes=64 * MIB) as other:
+        seen = box.run("head -c 200M /dev/zero > /dev/shm/full", timeout_s=30)
+        assert not seen.ok
+        assert alive(other)
+
+
+def test_a_disk_bomb(limited: Limited) -> None:
+    with limited(disk_bytes=16 * MIB) as box:
+        for place in ("/tmp", "/var/tmp", "/dev/shm", "/root", "/etc"):
+            seen = box.run(f"mkdir -p {place}; head -c 64M /dev/zero > {place}/bomb", timeout_s=30)
+            assert not seen.ok, place
+            total = int(box.run(f"stat -c %s {place}/bomb; rm -f {place}/bomb").text)
+            assert total <= 16 * MIB, place
+        assert box.run("head -c 64M /dev/zero > /tmp/bomb").end is End.OUT_OF_DISK
+        assert box.run("rm /tmp/bomb && echo there").text == "there\n"
+
+
+def test_an_inode_bomb(limited: Limited) -> None:
+    with limited(inodes=2000) as box:
+        script = "import os\nos.mkdir('/tmp/many')\nfor n in range(10000): os.close(os.open(f'/tmp/many/{n}', os.O_CREAT))\n"
+        seen = box.run(["python3", "-c", script])
+        assert not seen.ok
+        assert b"No space left" in seen.stderr
+        assert len(box.run("ls /tmp/many").text.split()) < 2000
+        assert box.run("rm -r /tmp/many && touch /tmp/one && echo there").text == "there\n"
+
+
+EXHAUST = """
+import os, ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+held = []
+def take():
+    match sys.argv[1]:
+        case "pty": held.append(os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY))
+        case "inotify":
+            held.append(libc.inotify_init1(0))
+            if held[-1] < 0: raise OSError
+        case "descriptors": held.append(os.open("/dev/null", os.O_RDONLY))
+        case "sockets": held.append(os.pipe())
+try:
+    while len(held) < int(sys.argv[2]): take()
+except OSError: pass
+print(len(held), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(("what", "most"), [("pty", 4000), ("inotify", 4000), ("descriptors", 20000), ("sockets", 5000)])
+def test_kernel_objects_taken_by_one_are_left_for_others(what: str, most: int, limited: Limited) -> None:
+    """One sandbox takes as many as it gets and holds them; another, and the host, still get theirs."""
+    with limited() as greedy, limited() as other:
+        for box in (greedy, other):
+            box.write("/tmp/exhaust.py", EXHAUST)
+        process = greedy.start(["python3", "/tmp/exhaust.py", what, str(most)])
+        first = next(process)
+        assert int(first.data) > 0  # type: ignore[union-attr]
+        few = other.run(["python3", "/tmp/exhaust.py", what, "8"])
+        assert few.text == "8\n"
+        for end in os.openpty():
+            os.close(end)
+        process.signal(9)
+        assert process.wait().signal == 9
+
+
+def test_an_output_bomb(limited: Limited) -> None:
+    """Endless output is cut to what was asked to be kept, on both sides."""
+    with limited() as box:
+        began = time.monotonic()
+        seen = box.run(Exec(["yes", "x" * 100], timeout_s=2, keep=Keep(head_bytes=1000, tail_bytes=1000)))
+        assert seen.end is End.TIMED_OUT
+        assert len(seen.stdout) <= 2100
+        assert seen.dropped_bytes > MIB
+        assert time.monotonic() - began < 30
+        assert alive(box)
+
+
+def test_output_nobody_reads_stalls_its_own_producer_only(limited: Limited) -> None:
+    with limited() as box:
+        process = box.start(["yes"])
+        next(process)
+        assert alive(box)
+        process.signal(9)
+        assert process.wait().signal == 9
