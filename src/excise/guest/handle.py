@@ -12,7 +12,7 @@ from excise.errors import SandboxLost
 from excise.guest import encode, wire
 from excise.guest.exchange import Collected, Exchange, Held, Request
 from excise.guest.link import Link
-from excise.guest.process import GuestConnection, GuestProcess, check_file, feed_tar, observation, read_tar
+from excise.guest.process import GuestConnection, GuestProcess, check_file, feed_tar, file_error, observation, read_tar
 from excise.handles import Undeclared, combine, environment, finish, make_ready, without_secrets
 from excise.spec import Spec
 from excise.substrate import Capabilities, Connection, Process, require_command, unsupported
@@ -96,6 +96,8 @@ class GuestHandle(Undeclared):
 
     def _observed(self, action: Command | FileAction, exchange: Collected, ended: wire.Ended) -> Observation:
         stdout = exchange.bytes(wire.STDOUT)
+        if not isinstance(action, Exec | Shell):
+            ended = ended._replace(error=file_error(ended))
         if isinstance(action, List | Stat):
             seen = observation(ended)
             return seen if ended.error else self._listed(seen, stdout)

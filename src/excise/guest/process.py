@@ -11,6 +11,8 @@ from excise.guest import wire
 from excise.guest.exchange import Held
 from excise.handles import finish, observe
 
+_LIMIT_ERRORS = {End.OUT_OF_MEMORY: errno.ENOMEM, End.OUT_OF_PIDS: errno.EAGAIN, End.OUT_OF_DISK: errno.ENOSPC}
+
 
 def observation(ended: wire.Ended, stdout: bytes = b"", stderr: bytes = b"", dropped_bytes: int = 0) -> Observation:
     """What the guest told of an action's end."""
@@ -29,6 +31,13 @@ def observation(ended: wire.Ended, stdout: bytes = b"", stderr: bytes = b"", dro
         session_replaced=ended.session_replaced,
         errno=ended.error or None,
     )
+
+
+def file_error(ended: wire.Ended) -> int:
+    """Why a file action was not carried out, as an errno; 0 if it was. One that a limit kept from beginning has none itself."""
+    if ended.error or ended.end is End.EXITED:
+        return ended.error or (errno.EIO if ended.exit_code else 0)
+    return _LIMIT_ERRORS.get(ended.end or End.SIGNALED, errno.EIO)
 
 
 class GuestProcess:
@@ -130,10 +139,8 @@ async def read_tar(exchange: Held, path: str) -> AsyncIterator[bytes]:
 
 def check_file(ended: wire.Ended, path: str) -> None:
     """Raise what a file action of the sandbox failed with."""
-    if ended.error:
-        raise OSError(ended.error, os.strerror(ended.error), path)
-    if ended.end is not End.EXITED or ended.exit_code:
-        raise OSError(errno.EIO, f"it was not carried out: {(ended.end or End.EXITED).value}", path)
+    if error := file_error(ended):
+        raise OSError(error, os.strerror(error), path)
 
 
 class GuestConnection:

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -337,6 +338,13 @@ def test_a_file_action_answers_with_bytes_entries_or_an_errno(monkeypatch: pytes
         assert (seen.stdout, seen.ok) == (b"data", True)
         seen = await answered(Read("f"), lambda n: peer.ended(n, error=errno.ENOENT))
         assert (seen.errno, seen.ok, seen.exit_code) == (errno.ENOENT, False, 1)
+        for end, number in (
+            (wire.END_OUT_OF_PIDS, errno.EAGAIN),
+            (wire.END_OUT_OF_DISK, errno.ENOSPC),
+            (wire.END_SIGNALED, errno.EIO),
+        ):
+            seen = await answered(Read("f"), partial(peer.ended, end=end, flags=0))
+            assert (seen.errno, seen.ok) == (number, False)  # a limit that struck is not taken for an empty file
         entry = struct.pack("<IIB3sIIIQq", 1, 0, 1, bytes(3), 0o644, 1, 2, 3, 4) + b"f"
         seen = await answered(Stat("f"), lambda n: peer.output(n, entry), peer.ended)
         assert (seen.files[0].name, seen.files[0].size_bytes) == ("f", 3)

@@ -84,13 +84,12 @@ class DockerGuestSubstrate(EndsWithItsMaker[DockerGuestHandle]):
         require(spec, capabilities, self.address)
         image = await self._images.completed(await self._images.prepare(spec.image), spec.image)
         config = container.config(spec, image, labels=labels, lease_s=lease_s, request_id=request_id, runtime=self._runtime)
-        name = container.name(request_id)
+        made = await self._created(container.name(request_id), config, spec.image)
         try:
-            made = await self._created(name, config, spec.image)
             link = Link(await self._engine.attach(made))
             handle = self._handle(made, link, spec, image, capabilities)
         except BaseException:
-            await finish(self._engine.remove(name))
+            await finish(self._engine.remove(made))
             raise
         try:
             await self._engine.start(made)
@@ -100,21 +99,33 @@ class DockerGuestSubstrate(EndsWithItsMaker[DockerGuestHandle]):
         return handle
 
     async def _created(self, name: str, config: dict[str, Any], image: str) -> str:
-        """A container with the guest's program in it. Where the daemon does not see this machine's files, it is sent there."""
+        """A container with the guest's program in it, not started yet. Given up, nothing of it is left."""
+        # By its id, which only a container of our own tells us: the name may be that of another client's.
+        made: list[str] = []
+        try:
+            # To its end: a container whose answer we did not wait for would come into being after we had removed it.
+            await to_end(self._create(name, config, image, made))
+            if not self._binds:
+                await self._engine.unpack(made[0], "/", _packed(self._program))
+        except BaseException:
+            for id in made:  # noqa: A001 - what a container's id is called
+                await finish(self._engine.remove(id))
+            raise
+        return made[0]
+
+    async def _create(self, name: str, config: dict[str, Any], image: str, made: list[str]) -> None:
+        """Its program is shown to it from this machine, unless the daemon turns out not to see this machine's files."""
         if self._binds:
             try:
-                # To its end: a container whose answer we did not wait for would come into being after we had removed it.
-                return await to_end(
-                    self._images.create_container(name, container.with_guest(config, _GUEST, self._program), image)
-                )
+                shown = container.with_guest(config, _GUEST, self._program)
+                made.append(await self._images.create_container(name, shown, image))
+                return
             except SpecError as error:
                 # A daemon reached by a socket on this machine may still be another's: in a container, or a virtual machine.
                 if str(self._program) not in str(error):
                     raise
                 self._binds = False
-        made = await to_end(self._images.create_container(name, container.with_guest(config, _GUEST, None), image))
-        await self._engine.unpack(made, "/", _packed(self._program))
-        return made
+        made.append(await self._images.create_container(name, container.with_guest(config, _GUEST, None), image))
 
     def _handle(
         self, id: str, link: Link, spec: Spec, image: container.Prepared, capabilities: Capabilities
