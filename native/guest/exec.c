@@ -74,9 +74,10 @@ static int open_streams(struct guest *guest, const struct request *request, stru
 
 static void started(struct guest *guest, void *owner)
 {
-    const struct action *action = owner;
+    struct action *action = owner;
 
     link_send(guest, WIRE_STARTED, 0, action->id, NULL, 0);
+    outputs_listen(guest, action);
 }
 
 void usage_record(struct wire_ended *record, int status, const struct rusage *usage, long inherited_kib)
@@ -156,13 +157,11 @@ static int exec_begin(struct guest *guest, struct action *action)
         return result;
     }
     for (int i = 0; i < 2; i++) {
-        if (ends.output[i] < 0)
-            continue;
-        if (request->flags & (WIRE_FLAG_STARTED | WIRE_FLAG_PTY)) /* somebody looks on */
-            output_open(guest, &action->output[i], ends.output[i]);
-        else
-            output_open_later(guest, &action->output[i], ends.output[i]);
+        if (ends.output[i] >= 0)
+            output_attach(&action->output[i], ends.output[i]);
     }
+    if (!(request->flags & WIRE_FLAG_STARTED)) /* else nothing may come before that is told */
+        outputs_listen_later(guest, action);
     if (ends.input >= 0)
         input_open(guest, &action->input, ends.input);
     return 0;

@@ -70,7 +70,7 @@ static bool pump(struct guest *guest, struct output *output)
 static void go_on(struct guest *guest, struct output *output)
 {
     if (!output->ending) {
-        if (output->watch.fd >= 0 && output->credit > 0)
+        if (output->watch.fd >= 0 && output->credit > 0 && output->listening)
             watch_set(guest, &output->watch, EPOLLIN);
         return;
     }
@@ -93,30 +93,36 @@ static void readable(struct guest *guest, struct watch *watch, uint32_t events)
         pump(guest, output);
 }
 
-void output_open(struct guest *guest, struct output *output, int fd)
+void output_attach(struct output *output, int fd)
 {
     output->watch = (struct watch){.fd = fd, .ready = readable};
+}
+
+void output_open(struct guest *guest, struct output *output, int fd)
+{
+    output_attach(output, fd);
+    output->listening = true;
     go_on(guest, output);
 }
 
-static void listen_now(struct guest *guest, struct timer *timer)
+void outputs_listen(struct guest *guest, struct action *action)
 {
-    struct action *action = (struct action *)((char *)timer - offsetof(struct action, listen));
-
     for (int i = 0; i < 2; i++) {
+        action->output[i].listening = true;
         if (!output_finished(&action->output[i]))
             go_on(guest, &action->output[i]);
     }
 }
 
-void output_open_later(struct guest *guest, struct output *output, int fd)
+static void listen_now(struct guest *guest, struct timer *timer)
 {
-    struct timer *timer = &output->action->listen;
+    outputs_listen(guest, (struct action *)((char *)timer - offsetof(struct action, listen)));
+}
 
-    output->watch = (struct watch){.fd = fd, .ready = readable};
-    timer->expired = listen_now;
-    if (timer->at_ns == 0)
-        timer_set(guest, timer, now_ns() + LISTEN_AFTER_NS);
+void outputs_listen_later(struct guest *guest, struct action *action)
+{
+    action->listen.expired = listen_now;
+    timer_set(guest, &action->listen, now_ns() + LISTEN_AFTER_NS);
 }
 
 void output_credit(struct guest *guest, struct output *output, uint32_t bytes)

@@ -17,16 +17,21 @@ struct output {
     uint8_t number;    /* WIRE_STDOUT or WIRE_STDERR */
     bool terminal;
     bool borrowed;     /* the descriptor is somebody else's: let go of, not closed */
+    bool listening;    /* it may be read */
     bool discard;      /* its action has ended: read into nothing */
     uint64_t credit;   /* bytes the host will still take */
     uint64_t left;     /* while ending: bytes still to be sent */
     bool ending;
 };
 
-/* Begins to read `fd`, which must not block, as stream `number` of the action. */
+/* Stream `number` of the action is `fd`, which must not block; it is not read yet. */
+void output_attach(struct output *output, int fd);
+/* The same, and read from now on. */
 void output_open(struct guest *guest, struct output *output, int fd);
-/* The same, but not at once: what a program that ends within a millisecond has printed goes out together with its end, and the host wakes once. */
-void output_open_later(struct guest *guest, struct output *output, int fd);
+/* Begins to read what was attached: now, or in a millisecond. What a program that ends within it has printed goes out together with its end, so that the
+ * host wakes once. */
+void outputs_listen(struct guest *guest, struct action *action);
+void outputs_listen_later(struct guest *guest, struct action *action);
 void output_credit(struct guest *guest, struct output *output, uint32_t bytes);
 /* Reads again what stood still while the host did not read. */
 void output_resume(struct guest *guest, struct output *output);

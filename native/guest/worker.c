@@ -74,6 +74,7 @@ static void connected(struct guest *guest, struct watch *watch, uint32_t events)
     if (got == 1)
         link_send(guest, WIRE_STARTED, 0, action->id, NULL, 0);
     watch_close(guest, watch);
+    outputs_listen(guest, action);
 }
 
 static int file_begin(struct guest *guest, struct action *action)
@@ -103,7 +104,7 @@ static int file_begin(struct guest *guest, struct action *action)
     }
     /* Ours are closed with the action, also if it was not started. */
     if (out[0] >= 0)
-        output_open(guest, &action->output[0], out[0]);
+        output_attach(&action->output[0], out[0]);
     if (in[1] >= 0)
         input_open(guest, &action->input, in[1]);
     action->connected = (struct watch){.fd = begun[0], .ready = connected};
@@ -112,9 +113,10 @@ static int file_begin(struct guest *guest, struct action *action)
         return result;
     }
     if (begun[0] >= 0)
-        watch_set(guest, &action->connected, EPOLLIN);
-    else if (told)
+        return watch_set(guest, &action->connected, EPOLLIN);
+    if (told)
         link_send(guest, WIRE_STARTED, 0, action->id, NULL, 0);
+    outputs_listen_later(guest, action);
     return 0;
 }
 
