@@ -2,11 +2,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-static int copy_path(char *copy, const char *path)
+int copy_path(char *copy, const char *path)
 {
     size_t length = strlen(path);
 
@@ -163,9 +162,4 @@ int remove_path(const char *path, bool recursive)
     if (strcmp(last, ".") == 0 || strcmp(last, "..") == 0)
         return -EINVAL;
     return remove_below(parent, last);
-}
-
-int move_path(const char *path, const char *target)
-{
-    return rename(path, target) < 0 ? -errno : 0;
 }

@@ -71,16 +71,17 @@ int beneath_open(const struct beneath *beneath, const char *path, int flags);
 int beneath_make(const struct beneath *beneath, const char *path); /* a descriptor of the directory, made with its parents if it is not there */
 
 /* file_dirs.c */
+int copy_path(char *copy, const char *path); /* into PATH_MAX bytes */
 int make_dirs(const char *path, mode_t mode); /* EEXIST if `path` is there and no directory, ENOTDIR if a parent is none */
 int make_parents(const char *path);
 int remove_path(const char *path, bool recursive);
 int remove_below(int parent, const char *name); /* `name` in the open directory, with all that is in it */
-int move_path(const char *path, const char *target);
 /* The directory a path's last part lies in, opened, and that part: "." for the root. Takes trailing slashes away, and says if there were any. */
 int split_path(char *path, const char **last, bool *slashes);
 
+int move_path(const char *path, const char *target); /* file_move.c */
 int file_untar(int from, int root); /* untar.c: closes neither */
-int file_tar(int to, const char *path); /* tar.c */
+int file_tar(int to, const char *path, bool precise); /* tar.c */
 int file_relay(uint16_t port);          /* connect.c */
 
 #endif

@@ -228,7 +228,7 @@ static int act(const struct file_request *request)
     case FILE_UNTAR:
         return untar_into(request->path);
     case FILE_TAR:
-        return file_tar(STDOUT_FILENO, request->path);
+        return file_tar(STDOUT_FILENO, request->path, false);
     default:
         return -ENOSYS;
     }

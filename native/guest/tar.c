@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysmacros.h>
@@ -11,6 +12,7 @@
 
 struct archive {
     struct outlet outlet;
+    bool precise; /* times to the nanosecond: two blocks more for each member */
     struct tar_links links;
     struct tree tree;
     size_t length; /* of member.name, which is the path of where the walk is */
@@ -24,29 +26,45 @@ static int pad(struct archive *archive, uint64_t size)
     return outlet_put(&archive->outlet, zeros, (size_t)((TAR_BLOCK - size % TAR_BLOCK) % TAR_BLOCK));
 }
 
-/* GNU's way for a name that is longer than its field: a member of type L or K whose data is the name. Unlike pax it has no opinion on the bytes. */
-static int put_long(struct archive *archive, char type, const char *name)
+/* A member of the format's own, which says more of the next one. */
+static int put_extension(struct archive *archive, char type, const char *bytes, size_t size)
 {
-    struct tar_member member = {.name = "././@LongLink", .type = type, .size = (int64_t)strlen(name) + 1};
+    struct tar_member member = {.name = "././@LongLink", .type = type, .size = (int64_t)size};
     struct tar_block block;
     int error;
 
     tar_format(&block, &member);
     error = outlet_put(&archive->outlet, &block, sizeof block);
     if (!error)
-        error = outlet_put(&archive->outlet, name, (size_t)member.size);
-    return error ? error : pad(archive, (uint64_t)member.size);
+        error = outlet_put(&archive->outlet, bytes, size);
+    return error ? error : pad(archive, size);
+}
+
+static int put_time(struct archive *archive)
+{
+    const struct timespec *mtime = &archive->member.mtime;
+    char text[32], record[64];
+
+    /* Not for a time before 1970, whose fraction would count the other way. */
+    if (!archive->precise || mtime->tv_nsec == 0 || mtime->tv_sec < 0)
+        return 0;
+    snprintf(text, sizeof text, "%lld.%09ld", (long long)mtime->tv_sec, mtime->tv_nsec);
+    /* The length counts itself; with any year up to 300,000 it has two digits. */
+    snprintf(record, sizeof record, "%zu mtime=%s\n", strlen(text) + sizeof "NN mtime=\n" - 1, text);
+    return put_extension(archive, 'x', record, strlen(record));
 }
 
 static int put_header(struct archive *archive)
 {
     struct tar_block block;
-    int error = 0;
+    const char *name = archive->member.name, *link = archive->member.link;
+    int error = put_time(archive);
 
-    if (strlen(archive->member.link) > sizeof block.link)
-        error = put_long(archive, 'K', archive->member.link);
-    if (!error && strlen(archive->member.name) > sizeof block.name)
-        error = put_long(archive, 'L', archive->member.name);
+    /* GNU's way for a name that is longer than its field; unlike pax it has no opinion on the bytes. */
+    if (!error && strlen(link) > sizeof block.link)
+        error = put_extension(archive, 'K', link, strlen(link) + 1);
+    if (!error && strlen(name) > sizeof block.name)
+        error = put_extension(archive, 'L', name, strlen(name) + 1);
     if (error)
         return error;
     tar_format(&block, &archive->member);
@@ -250,7 +268,7 @@ static int put_all(struct archive *archive, const char *path)
     return error ? error : outlet_flush(&archive->outlet);
 }
 
-int file_tar(int to, const char *path)
+int file_tar(int to, const char *path, bool precise)
 {
     struct archive *archive = calloc(1, sizeof *archive);
     int error;
@@ -258,6 +276,7 @@ int file_tar(int to, const char *path)
     if (archive == NULL)
         return -ENOMEM;
     archive->outlet.fd = to;
+    archive->precise = precise;
     archive->tree.fd = -1;
     error = put_all(archive, path);
     tree_free(&archive->tree);

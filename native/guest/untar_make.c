@@ -7,7 +7,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-/* Makes a member's name one below the directory: no slash at its beginning or end, no "." and no doubled slash. ".." is refused, since nothing honest needs it. */
+/* Makes a member's name one below the directory: no slash at its beginning or end, no "." and no doubled slash. ".." is refused: nothing honest
+ * needs it. */
 static int plain_name(char *name)
 {
     char *out = name;

@@ -313,3 +313,36 @@ def test_a_peer_that_closed_ends_the_connection(file_tool: FileTool, tmp_path: P
                 peer.sendall(b"goodbye" * 100_000)
             assert process.stdout.read() == b"goodbye" * 100_000
             assert process.wait(30) == 0
+
+
+def names_in(place: str) -> list[str]:
+    return sorted(path.name for path in Path(place).iterdir())
+
+
+@pytest.mark.skipif(
+    Path("/dev/shm").stat().st_dev == Path(tempfile.gettempdir()).stat().st_dev, reason="there is no second file system"
+)
+def test_a_move_to_another_file_system_is_a_copy(file_tool: FileTool, tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as away:
+        tree = tmp_path / "tree"
+        (tree / "below").mkdir(parents=True)
+        (tree / "below/file").write_bytes(b"content" * 100_000)
+        (tree / "below/link").symlink_to("file")
+        (tree / "below").chmod(0o500)
+        os.utime(tree / "below/file", ns=(0, 1_234_567_890_123_456_789))
+        assert file_tool("move", "tree", cwd=tmp_path, target=f"{away}/new") == (0, b"")
+        moved = Path(away) / "new/below"
+        assert (moved / "file").read_bytes() == b"content" * 100_000
+        assert (moved / "file").stat().st_mtime_ns == 1_234_567_890_123_456_789
+        assert (moved / "link").readlink() == Path("file")
+        assert stat.S_IMODE(moved.stat().st_mode) == 0o500
+        moved.chmod(0o700)
+        assert (list(tmp_path.iterdir()), names_in(away)) == ([], ["new"])
+        (tmp_path / "file").write_bytes(b"a file")
+        assert file_tool("move", "file", cwd=tmp_path, target=f"{away}/new")[0] == errno.EISDIR
+        assert ((tmp_path / "file").read_bytes(), names_in(away)) == (b"a file", ["new"])  # as it was
+        assert file_tool("move", "file", cwd=tmp_path, target=f"{away}/gone/new")[0] == errno.ENOENT
+        (Path(away) / "other").write_bytes(b"replaced")
+        assert file_tool("move", "file", cwd=tmp_path, target=f"{away}/other") == (0, b"")
+        assert (Path(away) / "other").read_bytes() == b"a file"
+        assert list(tmp_path.iterdir()) == []
