@@ -1,6 +1,8 @@
 """Sandboxes to break out of, and the same attempts where nothing holds them, so that a refusal means something."""
 
 import os
+import re
+import secrets
 import shutil
 import subprocess
 from collections.abc import Callable, Generator
@@ -102,3 +104,28 @@ def as_root() -> None:
     """For controls that only the host's root can succeed at."""
     if os.geteuid() != 0:
         pytest.skip("only the host's root can show that this attempt could succeed")
+
+
+@pytest.fixture(scope="session")
+def uid_outside() -> Callable[[Sandbox], int]:
+    """`uid_outside(box)`: who the root of a sandbox is to us. Its own map is told in the numbers of the namespace around it."""
+
+    def look(box: Sandbox) -> int:
+        marker = secrets.token_hex(8)
+        process = box.start(["sh", "-c", "echo; sleep 60; :", marker])
+        next(process)  # it runs
+        found = next(entry.parent for entry in Path("/proc").glob("[0-9]*/cmdline") if _text(entry).endswith(f"{marker}\0"))
+        uid = re.search(r"^Uid:\t(\d+)", (found / "status").read_text(), re.MULTILINE)
+        process.kill()
+        process.wait()
+        assert uid is not None
+        return int(uid[1])
+
+    return look
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""  # it ended while we looked
