@@ -49,6 +49,8 @@ class SocketCarrier:
         """`scratch` is where bytes are received; who holds many sockets on one loop gives all of them the same."""
         sock.setblocking(False)
         self._sock = sock
+        # The loop is told the number: given a socket, it asks the kernel for its addresses each time, for a message it drops.
+        self._number = sock.fileno()
         self._scratch = memoryview(scratch if scratch is not None else bytearray(_SCRATCH_BYTES))
         self._loop = asyncio.get_running_loop()
         self._queue: deque[memoryview] = deque()
@@ -63,7 +65,7 @@ class SocketCarrier:
         self, *, received: Callable[[memoryview], None], drained: Callable[[], None], ended: Callable[[str], None]
     ) -> None:
         self._received, self._drained, self._ended = received, drained, ended
-        self._loop.add_reader(self._sock, self._readable)
+        self._loop.add_reader(self._number, self._readable)
 
     def _readable(self) -> None:
         try:
@@ -91,7 +93,7 @@ class SocketCarrier:
             sent = self._push(data)
             if sent == len(data):
                 return
-            self._loop.add_writer(self._sock, self._writable)
+            self._loop.add_writer(self._number, self._writable)
         self._queue.append(memoryview(data)[sent:])
         self.waiting_bytes += len(data) - sent
 
@@ -113,7 +115,7 @@ class SocketCarrier:
             if sent < len(piece):
                 self._queue.appendleft(piece[sent:])
                 return
-        self._loop.remove_writer(self._sock)
+        self._loop.remove_writer(self._number)
         self._drained()
 
     def close(self) -> None:
@@ -123,8 +125,8 @@ class SocketCarrier:
         self._received = self._drained = self._ended = _nothing
         self._queue.clear()
         self.waiting_bytes = 0
-        self._loop.remove_reader(self._sock)
-        self._loop.remove_writer(self._sock)
+        self._loop.remove_reader(self._number)
+        self._loop.remove_writer(self._number)
         # A process forked from this one meanwhile holds the socket as well; the guest must see the end all the same.
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
