@@ -22,7 +22,7 @@ CONNECT_S = 30.0
 """For the lookup and every address of the name together."""
 IDLE_S = 600.0
 LINGER_S = 2.0
-_LINGER_PIECES = 16
+_LINGER_BYTES = 1 << 20
 _FULL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _FULL_PAUSE_S = 1.0
 
@@ -169,9 +169,9 @@ async def _last_words(sock: socket.socket, answer: bytes) -> None:
     async with asyncio.timeout(LINGER_S):
         await loop.sock_sendall(sock, answer)
         sock.shutdown(socket.SHUT_WR)
-        for _ in range(_LINGER_PIECES):
-            if not await loop.sock_recv(sock, PIECE_BYTES):
-                return
+        unread = _LINGER_BYTES
+        while unread > 0 and (piece := await loop.sock_recv(sock, PIECE_BYTES)):
+            unread -= len(piece)
 
 
 async def _ended(tasks: set[asyncio.Task[None]]) -> None:
