@@ -1,6 +1,7 @@
 #include "guest/session.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +18,8 @@ static const char greeting[] = "set +H +o history; unset HISTFILE MAILCHECK; PS1
 
 /* A command is one unit with its own report, so that losing a part of it, to a subshell that reads the channel too, is never success. SIGINT drops the unit: the last line tells
  * that. The empty line is for the parser, which forgets what begins a command after an error in `eval`. */
-static const char before[] = "{ \\builtin eval -- '";
-static const char after[] = "' </dev/null";
+static const char before[] = "{ \\builtin eval -- \"";
+static const char after[] = "\" </dev/null";
 static const char merged[] = " 2>&1";
 static const char report[] = "; { _excise %s; } 2>/dev/null; }\n\n{ _excise %s 130; } 2>/dev/null\n";
 static const char asking[] = "\n\n{ _excise %s 130; } 2>/dev/null\n";
@@ -152,12 +153,17 @@ static void say_formatted(struct guest *guest, struct shell *shell, const char *
         say(guest, shell, text, (size_t)length);
 }
 
-/* In single quotes a quote is the only thing to mind: '\''. */
+/* In double quotes, because bash takes time by the square of the quotes in single ones. */
+static bool is_special(char byte)
+{
+    return byte == '"' || byte == '$' || byte == '`' || byte == '\\';
+}
+
 static char *put_quoted(char *at, const char *script)
 {
     for (; *script != 0; script++) {
-        if (*script == '\'')
-            at = stpcpy(at, "'\\'");
+        if (is_special(*script))
+            *at++ = '\\';
         *at++ = *script;
     }
     return at;
@@ -165,12 +171,12 @@ static char *put_quoted(char *at, const char *script)
 
 int shell_command(struct guest *guest, struct shell *shell, const char *script, bool merge)
 {
-    size_t quotes = 0;
+    size_t length = 0;
     char *text, *at;
 
-    for (const char *quote = script; (quote = strchr(quote, '\'')) != NULL; quote++)
-        quotes++;
-    text = malloc(sizeof before + strlen(script) + 3 * quotes + sizeof after + sizeof merged + sizeof report + 2 * NONCE_BYTES);
+    for (const char *byte = script; *byte != 0; byte++)
+        length += is_special(*byte) ? 2 : 1;
+    text = malloc(sizeof before + length + sizeof after + sizeof merged + sizeof report + 2 * NONCE_BYTES);
     if (text == NULL)
         return -ENOMEM;
     if (status_expect(&shell->status) < 0) {
@@ -193,6 +199,14 @@ void shell_interrupt(struct guest *guest, struct shell *shell)
         say_formatted(guest, shell, asking);
 }
 
+static int open_children(const struct guest *guest, int pid)
+{
+    char path[64];
+
+    snprintf(path, sizeof path, "%d/task/%d/children", pid, pid);
+    return openat(guest->proc, path, O_RDONLY | O_CLOEXEC);
+}
+
 static void started(struct guest *guest, void *owner)
 {
     struct shell *shell = owner;
@@ -200,6 +214,8 @@ static void started(struct guest *guest, void *owner)
     int length;
 
     shell->pid = runner_main(shell->runner);
+    shell->children[0] = open_children(guest, runner_pid(shell->runner));
+    shell->children[1] = open_children(guest, shell->pid);
     shell->state = SHELL_GREETING;
     if (status_expect(&shell->status) < 0)
         return;
@@ -270,6 +286,10 @@ static void let_go(struct guest *guest, struct shell *shell)
     watch_close(guest, &shell->channel);
     for (int i = 0; i < 2; i++)
         watch_close(guest, &shell->pipes[i]);
+    for (int i = 0; i < 2; i++) {
+        if (shell->children[i] >= 0)
+            close(shell->children[i]);
+    }
     free(shell->text);
     shell->text = NULL;
 }
@@ -282,6 +302,7 @@ struct shell *shell_start(struct guest *guest, struct session *session, const st
     if (shell == NULL)
         return NULL;
     shell->session = session;
+    shell->children[0] = shell->children[1] = -1;
     shell->channel = (struct watch){.fd = -1, .ready = heard};
     for (int i = 0; i < 2; i++)
         shell->pipes[i] = (struct watch){.fd = -1, .ready = nowhere};

@@ -22,6 +22,7 @@ struct shell {
     struct runner *runner;
     pid_t pid;
     struct watch channel;    /* commands go in, statuses come out */
+    int children[2];         /* the kernel's lists of its runner's children, and of its own */
     struct watch pipes[2];   /* its stdout and stderr; watched here only between commands, and read into nothing */
     struct status status;
     struct program_end end;
