@@ -112,11 +112,11 @@ static void tell_end(struct guest *guest, struct action *action)
 }
 
 /* Sends what is in the pipes; ENDED once all of it has gone. Who asked for a kill does not wait for bytes that nobody takes. */
-static void finish(struct guest *guest, struct action *action, bool alone)
+static void finish(struct guest *guest, struct action *action)
 {
-    bool sent = output_finish(guest, &action->output[0], alone);
+    bool sent = output_finish(guest, &action->output[0]);
 
-    sent = output_finish(guest, &action->output[1], alone) && sent;
+    sent = output_finish(guest, &action->output[1]) && sent;
     if (sent || action->answer_kill)
         tell_end(guest, action);
 }
@@ -147,7 +147,7 @@ void action_ended(struct guest *guest, struct action *action, const struct wire_
     } else {
         limits_judge(guest->config, &action->counts, &action->record);
     }
-    finish(guest, action, alone);
+    finish(guest, action);
 }
 
 void action_empty(struct guest *guest, struct action *action)
@@ -157,7 +157,7 @@ void action_empty(struct guest *guest, struct action *action)
     action->empty = true;
     kill_cancel(guest, &action->kill);
     if (action->state == ACTION_ENDING && action->killing && !was) {
-        finish(guest, action, true);
+        finish(guest, action);
     } else if (action->state == ACTION_ENDED && !was) {
         if (action->answer_kill)
             link_send(guest, WIRE_KILLED, 0, action->id, NULL, 0);

@@ -32,7 +32,7 @@ static int open_terminal(const struct request *request, struct spawn *spawn, str
     if (result < 0)
         return result;
     spawn->terminal = true;
-    spawn->close_after[0] = true;
+    spawn->close_after[1] = true; /* not the first: kept until the program's end, lest one that closes it be hung up on */
     for (int i = 0; i < 3; i++)
         spawn->descriptors[i] = theirs;
     /* A copy: what reads and what writes are watched by themselves. */

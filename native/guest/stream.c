@@ -33,6 +33,14 @@ static void throw_away(struct guest *guest, struct output *output)
         let_go(guest, output);
 }
 
+/* The bytes it holds now. */
+static uint64_t held(const struct output *output)
+{
+    int count = 0;
+
+    return output->watch.fd >= 0 && ioctl(output->watch.fd, FIONREAD, &count) == 0 && count > 0 ? (uint64_t)count : 0;
+}
+
 /* Sends one piece. True if there may be more to send now. */
 static bool pump(struct guest *guest, struct output *output)
 {
@@ -42,6 +50,8 @@ static bool pump(struct guest *guest, struct output *output)
     if (output->watch.fd < 0 || output->credit == 0 || link_crowded(guest)) {
         if (output->watch.fd >= 0)
             watch_set(guest, &output->watch, 0);
+        if (output->ending && held(output) == 0)
+            output->left = 0;
         guest->link.stalled |= link_crowded(guest);
         return false;
     }
@@ -61,9 +71,6 @@ static bool pump(struct guest *guest, struct output *output)
     output->credit -= (uint64_t)got;
     if (output->ending)
         output->left -= (uint64_t)got;
-    /* A pipe gives all that it holds; a terminal gives a piece at a time. */
-    if (output->ending && !output->terminal && (size_t)got < most)
-        output->left = 0;
     return !output->ending || output->left > 0;
 }
 
@@ -142,16 +149,13 @@ bool output_finished(const struct output *output)
     return output->watch.fd < 0 || (output->ending && output->left == 0);
 }
 
-bool output_finish(struct guest *guest, struct output *output, bool alone)
+bool output_finish(struct guest *guest, struct output *output)
 {
-    int held = 0;
-
     if (output->watch.fd < 0)
         return true;
     output->ending = true;
-    output->left = output->terminal ? TERMINAL_HOLDS : UINT64_MAX;
-    if ((!alone || output->borrowed) && !output->terminal && ioctl(output->watch.fd, FIONREAD, &held) == 0)
-        output->left = (uint64_t)held;
+    /* A terminal tells of what it holds only as it is read. */
+    output->left = output->terminal ? TERMINAL_HOLDS : held(output);
     while (output->left > 0 && pump(guest, output))
         ;
     return output_finished(output);

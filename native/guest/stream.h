@@ -35,8 +35,8 @@ void outputs_listen_later(struct guest *guest, struct action *action);
 void output_credit(struct guest *guest, struct output *output, uint32_t bytes);
 /* Reads again what stood still while the host did not read. */
 void output_resume(struct guest *guest, struct output *output);
-/* The program has ended: send what is in the pipe now and no more. `alone`: nobody else can write to it. True when all of it was sent. */
-bool output_finish(struct guest *guest, struct output *output, bool alone);
+/* The program has ended: send what is in the pipe now and no more. True when all of it was sent. */
+bool output_finish(struct guest *guest, struct output *output);
 /* True if nothing is left to be sent. */
 bool output_finished(const struct output *output);
 /* Stop sending. Closes it, or reads what still comes into nothing. */
