@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from excise.errors import Unsupported
 from excise.spec import Limits, Spec
 from excise.sync import Sandbox, connect, probe
 
@@ -104,6 +105,15 @@ def as_root() -> None:
     """For controls that only the host's root can succeed at."""
     if os.geteuid() != 0:
         pytest.skip("only the host's root can show that this attempt could succeed")
+
+
+@pytest.fixture
+def other_users(box: Sandbox) -> None:
+    """For what needs more than one user inside."""
+    try:
+        box.run(["true"], user="1000")
+    except Unsupported:
+        pytest.skip("a sandbox has one user here: this user has no range of subordinate ids")
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import resource
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -106,9 +107,10 @@ def test_a_hostile_tar_in(box: Sandbox, tmp_path: Path) -> None:
 def test_the_tar_is_hostile_to_one_who_trusts_it(tmp_path: Path) -> None:
     target, place = tmp_path / "target", tmp_path / "place"
     target.mkdir()
-    with tarfile.open(fileobj=io.BytesIO(hostile_tar(target))) as tar:
-        for member in tar.getmembers()[:-1]:  # the last would be a link to a file of this machine's
-            tar.extract(member, place, filter="fully_trusted")
+    place.mkdir()
+    # All but the last, which would be a link to a file of this machine's.
+    command = ["tar", "--extract", "--absolute-names", "--directory", str(place), "--exclude", "hard"]
+    subprocess.run(command, input=hostile_tar(target), check=True, timeout=60)
     assert {path.name for path in target.iterdir()} == {"climbed", "behind"}
 
 

@@ -101,6 +101,7 @@ def test_ways_round_the_numbers(attempt: Attempt, control: Attempt) -> None:
     assert control("change_call") == "succeeded"
 
 
+@pytest.mark.usefixtures("other_users")
 def test_the_second_wall_stands_alone(attempt: Attempt) -> None:
     """An ordinary user inside is refused as root is: the filter does not ask who calls."""
     for words in (("unshare", "0x10000000"), ("add_key",), ("io_uring",)):
