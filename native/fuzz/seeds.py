@@ -48,6 +48,15 @@ def _field(tag: int, data: bytes) -> bytes:
     return struct.pack("<HHI", tag, 0, len(data)) + data
 
 
+def _plan() -> bytes:
+    """A request to the launcher with every tag (native/launch/request.h)."""
+    texts = {64: b"/image/top", 65: b"/from\0/to\0\1", 66: b"name", 69: b"/sys/fs/cgroup/x", 70: b"pids.max\010", 74: b"/w"}
+    numbers = {67: 1 << 20, 68: 1000, 71: 1, 72: 8080, 73: 1}
+    fields = {tag: _field(tag, text) for tag, text in texts.items()}
+    fields |= {tag: _field(tag, struct.pack("<Q", number)) for tag, number in numbers.items()}
+    return b"".join(fields[tag] for tag in sorted(fields)) + _field(75, b"/dev/null")
+
+
 def _seeds() -> dict[str, dict[str, bytes]]:
     run = _field(8, b"true") + _field(9, b"NAME=value") + _field(14, struct.pack("<Q", 10**9))
     hello = _frame(1, _field(1, struct.pack("<Q", 1)) + _field(10, b"/"), id=0)
@@ -63,6 +72,8 @@ def _seeds() -> dict[str, dict[str, bytes]]:
         },
         "fields": {"run": run},
         "link": {"whole": hello + _frame(16, run), "pieces": pieces, "kill": hello + _frame(22, b"") + _frame(20, bytes(8))},
+        "plan": {"whole": _plan()},
+        "status": {"told": b"\00123456789abcdef 0\0noise\0fedcba9876543210 7\0", "long": b"0123456789abcdef 1234\0" * 2},
         "users": {"name": passwd, "number": b"65534:100" + passwd[12:], "long": passwd + b"x" * 3000},
     }
 

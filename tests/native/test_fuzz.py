@@ -8,7 +8,7 @@ import pytest
 
 NATIVE = Path(__file__).parents[2] / "native"
 FUZZ = NATIVE / "fuzz"
-RUNS = {"untar": 3_000, "fields": 100_000, "link": 30_000, "users": 30_000}
+RUNS = {"untar": 3_000, "fields": 100_000, "link": 30_000, "users": 30_000, "plan": 30_000, "status": 100_000}
 
 
 @pytest.fixture(scope="module")
