@@ -1,6 +1,5 @@
 """A guest as a child process, spoken to frame by frame: what the Python link hides is seen here."""
 
-import os
 import socket
 import subprocess
 import time
@@ -40,7 +39,7 @@ class RawGuest:
     def __init__(self, program: Path, env: Sequence[tuple[str, str]] = (PATH,), cwd: str = "/", greet: bool = True) -> None:
         self.socket, theirs = socket.socketpair()
         with theirs:
-            self.process = subprocess.Popen([program], stdin=theirs, stdout=theirs, stderr=subprocess.PIPE)
+            self.process = subprocess.Popen([program], stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE)
         self.socket.settimeout(DEADLINE_S)
         self.epoch = 1
         self._bytes = bytearray()
@@ -55,7 +54,7 @@ class RawGuest:
         """A guest that hung up on, or was told a lie, ends by itself; the sanitizers have nothing to say."""
         self.socket.close()
         _, said = self.process.communicate(timeout=DEADLINE_S)
-        assert b"Sanitizer" not in said and b"runtime error" not in said, said.decode()
+        assert not any(word in said for word in (b"Sanitizer", b"runtime error")), said.decode()
 
     def hello(self, epoch: int, env: Sequence[tuple[str, str]] = (PATH,), cwd: str = "/", user: str | None = None) -> None:
         self.epoch = epoch
@@ -105,7 +104,8 @@ class RawGuest:
     def end_of(self, number: int) -> Seen:
         streams = {wire.STDOUT: b"", wire.STDERR: b""}
         while (frame := self.frame()).type != wire.ENDED:
-            assert frame.id == number and frame.type in (wire.OUTPUT, wire.STARTED, wire.CREDIT), frame
+            assert frame.id == number, frame
+            assert frame.type in (wire.OUTPUT, wire.STARTED, wire.CREDIT), frame
             if frame.type == wire.OUTPUT:
                 streams[frame.flags] += frame.payload
         assert frame.id == number, frame
@@ -132,7 +132,7 @@ class RawGuest:
             self.socket.settimeout(DEADLINE_S)
 
     def descriptors(self) -> int:
-        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
 
 def alive(pid: int) -> bool:

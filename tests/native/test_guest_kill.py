@@ -24,6 +24,19 @@ DETACHED = {
     "orphan": "sh -c 'sh -c \"echo \\$\\$ >&3; exec sleep 60\" & exit 0'; sleep 60",
 }
 
+BOMB = """
+import os, time
+for _ in range(12):
+    if not os.fork():
+        break
+else:
+    print(1, flush=True)
+    time.sleep(60)
+while True:
+    if os.fork():
+        os._exit(0)
+"""
+
 
 @pytest.mark.parametrize("how", DETACHED)
 def test_a_kill_ends_what_detached(guest: RawGuest, how: str) -> None:
@@ -69,8 +82,7 @@ def test_an_action_whose_leftovers_end_is_forgotten(guest: RawGuest) -> None:
 
 def test_a_fork_bomb_is_killed(guest: RawGuest) -> None:
     """Twelve lines of processes that replace themselves as fast as they can."""
-    script = "import os\nfor _ in range(12):\n  if not os.fork(): break\nelse:\n  import time; print(1, flush=True); time.sleep(60)\nwhile True:\n  if os.fork(): os._exit(0)"
-    number = guest.start("python3", "-c", script, flags=wire.FLAG_STARTED)
+    number = guest.start("python3", "-c", BOMB, flags=wire.FLAG_STARTED)
     guest.expect(wire.STARTED, number)
     guest.output(number)
     guest.kill(number)
@@ -92,7 +104,8 @@ def test_a_killed_runner_is_its_actions_end_and_nobody_elses(guest: RawGuest) ->
     os.kill(runner_of(main), signal.SIGKILL)
     seen = guest.end_of(number)
     assert (seen.ended.end, seen.ended.signal) == (End.SIGNALED, 9)
-    assert not alive(left) and not alive(main)
+    assert not alive(left)
+    assert not alive(main)
     assert guest.run("echo", "on").stdout == b"on\n"
     guest.kill(other)
     assert guest.end_of(other).ended.killed
