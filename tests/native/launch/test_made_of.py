@@ -1,9 +1,11 @@
 """What a sandbox of the launcher's is made of, for root, for a user with subordinate ids and for one without."""
 
 import errno
+import fcntl
 import os
 import re
 import socket
+import struct
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,7 @@ from launched import (
 )
 
 FIRST, END, EACH = 0x40000000, 0x6FFF0000, 65536
+F_OFD_SETLK = 37
 DOCKERS_CAPABILITIES = 0xA80425FB
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 
@@ -218,6 +221,14 @@ def test_ranges_are_disjoint_and_never_the_hosts_root(root: Who) -> None:
         firsts = [first_host_id(launch.create(root.plain)) for launch in (one, two) for _ in range(4)]
     assert len(set(firsts)) == 8
     assert all(FIRST <= first < END and first % EACH == 0 for first in firsts)
+
+
+def test_a_range_that_another_has_is_passed_over(root: Who) -> None:
+    with root.launch() as launch, Path("/run/excise/ids").open("r+b") as file:
+        taken = (first_host_id(launch.create(root.plain)) - FIRST) // EACH + 1
+        lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, taken % ((END - FIRST) // EACH), 1, 0)
+        fcntl.fcntl(file, F_OFD_SETLK, lock)
+        assert first_host_id(launch.create(root.plain)) != FIRST + taken * EACH
 
 
 def test_a_range_is_the_same_for_users_and_groups(root: Who) -> None:
