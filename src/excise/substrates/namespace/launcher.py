@@ -18,6 +18,8 @@ from excise.substrates.namespace.request import Answer, Create
 
 _MOST_DESCRIPTORS = 4
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_MOST_DESCRIPTORS * struct.calcsize("i"))
+_END_S = 10.0
+"""How long a launcher may take to end its sandboxes and itself."""
 _DIED = "the launcher of namespace sandboxes died"
 
 
@@ -232,7 +234,12 @@ class Launcher:
     async def end(self) -> None:
         """End it, and with it every sandbox that is left. Twice is fine."""
         self._die()
-        await asyncio.shield(self._reaped)
+        try:
+            async with asyncio.timeout(_END_S):
+                await asyncio.shield(self._reaped)
+        except TimeoutError:
+            self._process.kill()  # stopped or stuck: the kernel ends its sandboxes with it
+            await asyncio.shield(self._reaped)
 
 
 def _descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> list[int]:

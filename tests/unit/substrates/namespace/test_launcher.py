@@ -252,3 +252,16 @@ def test_closing_the_substrate_ends_its_launcher_and_its_sandboxes() -> None:
 def test_the_address_says_what_was_chosen() -> None:
     assert NamespaceSubstrate().address == "namespace"
     assert NamespaceSubstrate(sudo=True).address == "namespace?sudo=1"
+
+
+def test_a_launcher_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("excise.substrates.namespace.launcher._END_S", 0.2)
+
+    async def main() -> None:
+        launcher = Launcher()
+        await launcher.hello()
+        os.kill(launcher.pid, signal.SIGSTOP)
+        await launcher.end()
+        assert launchers() == []
+
+    asyncio.run(main())
