@@ -170,6 +170,18 @@ static int prepare_process(const struct guest_config *config)
     return 0;
 }
 
+/* All actions in flight have three pipes and more; programs keep the limit they would have had. */
+static void raise_descriptors(struct guest *guest)
+{
+    struct rlimit more;
+
+    if (getrlimit(RLIMIT_NOFILE, &guest->descriptors) < 0)
+        return;
+    more = guest->descriptors;
+    more.rlim_cur = more.rlim_max < DESCRIPTORS_MAX ? more.rlim_max : DESCRIPTORS_MAX;
+    setrlimit(RLIMIT_NOFILE, &more);
+}
+
 static int open_all(struct guest *guest)
 {
     sigset_t children;
@@ -199,6 +211,7 @@ int guest_main(const struct guest_config *config)
 
     if (result == 0) {
         guest->config = config;
+        raise_descriptors(guest);
         result = open_all(guest);
     }
     if (result < 0)

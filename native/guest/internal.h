@@ -53,6 +53,8 @@ void usage_record(struct wire_ended *record, int status, const struct rusage *us
 /* Whose and where a program is, by the request or by HELLO. */
 void spawn_place(const struct guest *guest, const struct request *request, struct spawn *spawn);
 
+enum { DESCRIPTORS_MAX = 8 * ACTIONS_MAX };
+
 struct sessions; /* session.c */
 
 struct guest {
@@ -68,6 +70,7 @@ struct guest {
     struct sessions *sessions; /* session.c's own; NULL before the first */
     struct watch children;     /* a signalfd for SIGCHLD */
     int null;                  /* /dev/null */
+    struct rlimit descriptors; /* what programs have; ours is higher */
     int proc;                  /* /proc */
     bool resetting;            /* a HELLO has begun a new epoch and the old one's processes are dying */
     struct kill reset;

@@ -53,20 +53,24 @@ static struct pids stop_below(const struct kill *kill, int proc)
     return pids;
 }
 
-/* A descriptor of the first that is not dead yet; -1: all are, or are not ours to kill. */
+enum { ALL_DEAD = -1, NOT_KNOWN = -2 };
+
+/* A descriptor of the first that is not dead yet, or one of the above; one that is not ours to kill counts as dead. */
 static int first_living(const struct pids *pids)
 {
     for (size_t i = 0; i < pids->count; i++) {
         int fd = (int)syscall(SYS_pidfd_open, pids->pid[i], 0);
         struct pollfd end = {.fd = fd, .events = POLLIN};
 
+        if (fd < 0 && errno != ESRCH)
+            return NOT_KNOWN;
         if (fd < 0)
             continue;
         if (poll(&end, 1, 0) == 0 && kill_one(pids->pid[i], 0) == 0)
             return fd;
         close(fd);
     }
-    return -1;
+    return ALL_DEAD;
 }
 
 /* One round: stop, kill, and find one to wait for. */
@@ -91,13 +95,13 @@ static void work(struct guest *guest, struct kill *kill)
     if (kill->refresh != NULL)
         kill->refresh(guest, kill);
     living = kill_round(kill, guest->proc);
-    if (living < 0) {
+    if (living == ALL_DEAD) {
         kill_cancel(guest, kill);
         kill->done(guest, kill);
         return;
     }
     kill->end.fd = living;
-    if (watch_set(guest, &kill->end, EPOLLIN) < 0)
+    if (living == NOT_KNOWN || watch_set(guest, &kill->end, EPOLLIN) < 0)
         timer_set(guest, &kill->again, now_ns() + AGAIN_NS);
 }
 
@@ -152,10 +156,11 @@ void kill_all_now(int proc)
     struct kill all = {.root = getpid()};
     int living;
 
-    while ((living = kill_round(&all, proc)) >= 0) {
+    while ((living = kill_round(&all, proc)) != ALL_DEAD) {
         struct pollfd end = {.fd = living, .events = POLLIN};
 
-        poll(&end, 1, -1);
-        close(living);
+        poll(&end, 1, living < 0 ? 1 : -1);
+        if (living >= 0)
+            close(living);
     }
 }

@@ -6,6 +6,10 @@
 
 #include "common/fields.h"
 
+/* Beyond these a sum could overflow, and nobody can tell the difference. */
+#define LONGEST_NS (UINT64_MAX / 4)
+#define WIDEST_BYTES (UINT64_MAX / 4)
+
 struct count {
     size_t arguments, variables;
 };
@@ -37,8 +41,8 @@ static void take_number(struct request *request, const struct field *field)
 
     field_number(field, &number);
     switch (field->tag) {
-    case TAG_TIMEOUT_NS: request->timeout_ns = number; break;
-    case TAG_WINDOW: request->window = number; break;
+    case TAG_TIMEOUT_NS: request->timeout_ns = number < LONGEST_NS ? number : LONGEST_NS; break;
+    case TAG_WINDOW: request->window = number < WIDEST_BYTES ? number : WIDEST_BYTES; break;
     case TAG_ROWS: request->rows = (uint32_t)number; break;
     case TAG_COLUMNS: request->columns = (uint32_t)number; break;
     case TAG_OPERATION: request->file.operation = (uint32_t)number; break;

@@ -165,6 +165,7 @@ static int prepare(const struct runner *runner)
     long result;
 
     sys(SYS_umask, 022);
+    sys(SYS_prlimit64, 0, RLIMIT_NOFILE, runner->descriptors, NULL);
     if ((result = sys(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)) < 0)
         return (int)result;
     if (runner->confinement != NULL && (result = confine_self(runner->confinement)) < 0)

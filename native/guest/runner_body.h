@@ -36,6 +36,7 @@ struct runner {
     /* Set before the runner is made */
     int tell;
     const struct confinement *confinement;
+    const struct rlimit *descriptors; /* how many a program may have open */
     char *stack, *child_stack; /* their ends */
     /* The guest only */
     int pid;

@@ -50,7 +50,7 @@ class RawGuest:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *how: object) -> None:
         """A guest that hung up on, or was told a lie, ends by itself; the sanitizers have nothing to say."""
         self.socket.close()
         _, said = self.process.communicate(timeout=DEADLINE_S)

@@ -1,6 +1,7 @@
 """The guest, frame by frame: programs, their ends, their surroundings, chains, epochs."""
 
 import os
+import resource
 import struct
 import time
 from pathlib import Path
@@ -244,3 +245,19 @@ def test_a_large_request(guest: RawGuest) -> None:
 
 def test_ended_record_is_forty_bytes(guest: RawGuest) -> None:
     assert struct.unpack("<BBHiiiQQQ", guest.run("true").raw)[:2] == (0, wire.ENDED_HAS_CODE | wire.ENDED_HAS_USAGE)
+
+
+def test_hundreds_at_once(guest: RawGuest) -> None:
+    """The guest's own limit is raised; a program's is what it would have been."""
+    numbers = {guest.start(*SH, "read line; ulimit -n", flags=wire.FLAG_STDIN) for _ in range(400)}
+    guest.send(*(wire.frame(wire.EOF, number, 1) for number in numbers))
+    limits: set[bytes] = set()
+    while numbers:
+        frame = guest.frame()
+        if frame.type == wire.OUTPUT:
+            limits.add(frame.payload)
+        else:
+            assert frame.type == wire.ENDED
+            numbers.remove(frame.id)
+    own, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert limits == {b"%d\n" % own}
