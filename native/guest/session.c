@@ -261,6 +261,8 @@ static void told(struct guest *guest, struct action *action)
     action->own = NULL;
     if (ran)
         session->state = SESSION_IDLE;
+    if (ran && session->shell != NULL && action->killing)
+        shell_discard(guest, session->shell, false); /* who asked for its end did not wait for this */
     if (ran && session->shell != NULL && session->shell->state == SHELL_ENDED)
         retire(guest, session);
     else if (ran && session->earlier_count > 0)
