@@ -150,6 +150,30 @@ def test_credit_is_given_as_output_is_consumed_and_the_middle_is_dropped() -> No
     played(scenario)
 
 
+def test_credit_for_a_guest_that_does_not_read_does_not_pile_up() -> None:
+    async def scenario(handle: GuestHandle, peer: Peer) -> None:
+        runs = [asyncio.create_task(handle.run(Exec(("x",), stdin=bytes(wire.WINDOW)))) for _ in range(8)]
+        await asyncio.sleep(0)
+        carrier = handle.link._carrier
+        waiting_bytes = carrier.waiting_bytes
+        assert waiting_bytes > 0
+        for _ in range(10):
+            await peer.say(peer.output(1, bytes(wire.WINDOW // 2)))
+        beside = asyncio.create_task(peer.say(peer.ended(8)))
+        assert (await runs[7]).ok  # so what was said before it has been heard
+        await beside
+        assert carrier.waiting_bytes == waiting_bytes
+        credits: list[bytes] = []
+        while not credits:
+            heard = await peer.hear()
+            credits += [heard.payload] if heard.type == wire.CREDIT else []
+        assert credits == [struct.pack("<I", 10 * wire.WINDOW // 2)]
+        await peer.say(b"".join(peer.ended(number) for number in range(1, 8)))
+        await asyncio.gather(*runs)
+
+    played(scenario)
+
+
 def test_a_started_process_is_read_only_as_its_events_are() -> None:
     async def scenario(handle: GuestHandle, peer: Peer) -> None:
         starting = asyncio.create_task(handle.start(Exec(("yes",))))
