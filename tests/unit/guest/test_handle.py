@@ -163,11 +163,11 @@ def test_credit_for_a_guest_that_does_not_read_does_not_pile_up() -> None:
         assert (await runs[7]).ok  # so what was said before it has been heard
         await beside
         assert carrier.waiting_bytes == waiting_bytes
-        credits: list[bytes] = []
-        while not credits:
+        given: list[bytes] = []
+        while not given:
             heard = await peer.hear()
-            credits += [heard.payload] if heard.type == wire.CREDIT else []
-        assert credits == [struct.pack("<I", 10 * wire.WINDOW // 2)]
+            given += [heard.payload] if heard.type == wire.CREDIT else []
+        assert given == [struct.pack("<I", 10 * wire.WINDOW // 2)]
         await peer.say(b"".join(peer.ended(number) for number in range(1, 8)))
         await asyncio.gather(*runs)
 
