@@ -139,3 +139,38 @@ def test_the_links_end_ends_everything(guest_program: Path) -> None:
     assert guest.process.returncode == 0
     for pid in pids:
         wait_until_gone(pid)
+
+
+STORM = """
+import contextlib, os, signal, sys, time
+guest, ends = int(sys.argv[1]), time.monotonic() + 2
+while time.monotonic() < ends:
+    for child in open(f"/proc/{guest}/task/{guest}/children").read().split():
+        if int(child) != os.getppid():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(child), signal.SIGKILL)
+"""
+
+
+def test_a_storm_of_killed_runners_costs_only_their_actions(guest: RawGuest) -> None:
+    """A process that kills every runner but its own as it appears, between fork and exec too."""
+    storm = guest.start("python3", "-c", STORM, str(guest.process.pid))
+    ended: dict[int, wire.Ended] = {}
+    waiting: set[int] = set()
+    while storm not in ended:
+        while len(waiting) < 8:
+            waiting.add(guest.start("echo", "x"))
+        frame = guest.frame()
+        if frame.type == wire.ENDED:
+            ended[frame.id] = wire.ended(frame.payload)
+            waiting.discard(frame.id)
+    assert (ended[storm].exit_code, ended[storm].signal) == (0, 0)
+    assert any(one.signal == 9 for one in ended.values())  # it did hit
+    for number in waiting:
+        while number not in ended:
+            frame = guest.frame()
+            if frame.type == wire.ENDED:
+                ended[frame.id] = wire.ended(frame.payload)
+    assert {one.signal for one in ended.values()} <= {0, 9}
+    for _ in range(20):
+        assert guest.run("echo", "on").stdout == b"on\n"
