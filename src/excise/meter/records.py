@@ -1,21 +1,61 @@
-"""What a results directory holds: one Header (run.json) and one Trial a line (trials.jsonl)."""
+"""What a results directory holds: one Header (run.json) and one Trial a line (trials.jsonl).
+
+A trial's spans are named after what they are: create, ready, action, cleanup, and the three below. docs/schema has all of it as
+JSON Schema.
+"""
 
 from collections.abc import Mapping
+from typing import Literal, get_args
 
 import msgspec
 
 from excise.trace import Span
 
-SCHEMA = 2
+SCHEMA = 3
+READABLE = (2, 3)
+"""Schemas that still load: what 3 added has defaults that say what 2 did."""
+
 NULL = "null"
-"""The span name of an interleaved null action; it belongs to the instrument, not to the rollout."""
+"""The span name of what belongs to the instrument, not to the rollout: a null action, or asking the sandbox who it is."""
+THINK = "think"
+"""The span name of a wait between actions, as a model's would be: neither tax nor work."""
+RESET = "reset"
+"""The span name of bringing a sandbox that goes on living back to its start state."""
+
+State = Literal["warm", "cold", "registry", "repo-warm", "deps-warm", "pooled"]
+"""warm: image on this host, its pages cached. cold: the page cache is dropped before the trial. The others: further starts."""
+ShellMode = Literal["exec", "shell", "login", "session"]
+"""exec: actions as the workload says. shell: commands by `sh -c`. login: by `bash -lc`. session: all in one live session."""
+Reset = Literal["recreate", "git", "snapshot", "fork"]
+"""How a rollout comes to its start state: a new sandbox, `git reset` and `git clean` in the old, its snapshot, a fork."""
+STATES: tuple[State, ...] = get_args(State)
+SHELLS: tuple[ShellMode, ...] = get_args(ShellMode)
+RESETS: tuple[Reset, ...] = get_args(Reset)
 
 
-class Cell(msgspec.Struct, frozen=True, kw_only=True):
+class Cell(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One combination of factors: a row of the table. New factors are new fields with defaults."""
 
     address: str
     workload: str
+    """A length is part of the name: `t0?actions=50`."""
+    state: State = "warm"
+    shell: ShellMode = "exec"
+    reset: Reset = "recreate"
+    concurrency: int = 1
+    """How many rollouts at once; each is a Trial with a lane of its own."""
+    think_s: float = 0.0
+    """How long the harness waits between actions."""
+
+    def factors(self) -> dict[str, str]:
+        """What differs from the defaults, in words; empty for a plain cell."""
+        plain = {"state": "warm", "shell": "exec", "reset": "recreate"}
+        found = {name: getattr(self, name) for name, usual in plain.items() if getattr(self, name) != usual}
+        if self.concurrency != 1:
+            found["concurrency"] = str(self.concurrency)
+        if self.think_s:
+            found["think"] = f"{self.think_s:g} s"
+        return found
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,13 +72,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     warmup_blocks: int = 1
     quiet_s: float = 0.02
     """How long the host is watched, with nothing of ours running, before each trial."""
+    name: str = ""
+    """Of the plan it was made from; empty if a command line alone said what to measure."""
+    rerun_noisy: bool = False
+    """Trials after a noisy window are run once more at the end of their block; both are kept."""
 
 
-class Skipped(msgspec.Struct, frozen=True):
-    """An address that cannot run here, and what would change that."""
+class Skipped(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An address, or one cell of it, that cannot run here, and what would change that."""
 
     address: str
     reason: str
+    cell: Cell | None = None
+    """None: nothing of the address."""
 
 
 class Quiet(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,13 +107,26 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     position: int
     """Place in the block's random order."""
     cell: Cell
+    lane: int = 0
+    """Which of the cell's concurrent rollouts."""
     warmup: bool = False
+    noisy: bool = False
+    """The quiet window before it was not quiet. It counts like any other."""
+    rerun: bool = False
+    """Run once more because the cell's trial in this block was noisy: added to that one, never in its place."""
     wall_ns: int
     apart_ns: int = 0
-    """What of it was the instrument's: null actions, and reading the host's counters around them."""
+    """What of it was the instrument's: null actions, asking who the sandbox is, reading the host's counters around them."""
     cpu_s: float
-    """Busy CPU seconds of the whole host meanwhile, without what is apart: daemons and deletion too, and other people's."""
+    """Busy CPU seconds of the whole host meanwhile, without what is apart: daemons and deletion too, and other people's.
+
+    Of concurrent rollouts each has an equal share of what all of them took; so it is with `steal_s` and `written_bytes`.
+    """
     steal_s: float = 0.0
+    written_bytes: int | None = None
+    """What the whole host wrote to files on disks meanwhile: pages made dirty, whenever they get to the device."""
+    identity: str = ""
+    """Of the sandbox: a hash of its boot, its own namespaces and when its first process began. Empty: it shares the host's."""
     quiet: Quiet
     failure: str | None = None
     spans: tuple[Span, ...]
@@ -96,6 +155,17 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """Of the image's content; of `host`, of the tree generated beside the host's own /usr, which `distribution` names."""
     versions: Mapping[str, Mapping[str, str]] = {}
     """By address: what the substrate said of itself."""
+    commit: str = "unknown"
+    """Of the checkout that measured, with "+" if it was changed; `code` is exact where this is not."""
+    privileged: bool | None = None
+    """Whether root measured."""
+    swap_bytes: int = 0
+    governor: str = "unknown"
+    """What sets the cores' clock."""
+    virtual: str = "unknown"
+    """The machine this host itself runs in, if it is one."""
+    clock: str = "unknown"
+    """The kernel's clock source."""
 
 
 class Harness(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,13 @@
-"""A results directory: run.json, then trials.jsonl that only ever grows, a line a trial, flushed after each."""
+"""A results directory: run.json, then trials.jsonl that only ever grows, a line a trial, flushed after each.
 
+A bundle that is given away may hold trials.jsonl.gz instead.
+"""
+
+import gzip
 import os
 import secrets
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -11,10 +16,11 @@ import msgspec
 
 from excise.errors import SpecError
 from excise.meter.latency_records import LATENCY_SCHEMA, LatencyHeader, LatencyTrial
-from excise.meter.records import SCHEMA, Header, Trial
+from excise.meter.records import READABLE, Cell, Header, Trial
 
 HEADER = "run.json"
 TRIALS = "trials.jsonl"
+COMPRESSED = "trials.jsonl.gz"
 
 T = TypeVar("T")
 R = TypeVar("R", Trial, LatencyTrial)
@@ -28,16 +34,18 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     path: Path
 
     def whole_blocks(self) -> tuple[int, ...]:
-        """Blocks in which every cell had its trial, failed or not; a run that was cut off leaves one that is not whole."""
-        seen: dict[int, set[str]] = {}
-        for trial in self.trials:
-            seen.setdefault(trial.block, set()).add(_key(trial))
-        cells = len(self.header.plan.cells)
-        return tuple(sorted(block for block, keys in seen.items() if len(keys) == cells))
+        """Blocks in which every cell had its trials, failed or not; a run that was cut off leaves one that is not whole."""
+        return whole_blocks(self.header.plan.cells, self.trials)
 
 
-def _key(trial: Trial) -> str:
-    return f"{trial.cell.address} {trial.cell.workload}"
+def whole_blocks(cells: Iterable[Cell], trials: Iterable[Trial]) -> tuple[int, ...]:
+    """The blocks that hold every lane of every cell; what was run once more counts for nothing here."""
+    wanted = {(cell, lane) for cell in cells for lane in range(cell.concurrency)}
+    seen: dict[int, set[tuple[Cell, int]]] = {}
+    for trial in trials:
+        if not trial.rerun:
+            seen.setdefault(trial.block, set()).add((trial.cell, trial.lane))
+    return tuple(sorted(block for block, found in seen.items() if wanted <= found))
 
 
 def new_id() -> str:
@@ -104,52 +112,70 @@ class _plain_errors:  # noqa: N801 - reads as a phrase where it is used
 
 def load(path: Path) -> Results:
     """Read a results directory; a half-written last line is left out, any other damage is named."""
-    header = _header(path, Header, SCHEMA)
-    return Results(header=header, trials=_trials(path, Trial, header.id), path=path)
+    header, trials = scan(path)
+    return Results(header=header, trials=tuple(trials), path=path)
+
+
+def scan(path: Path) -> tuple[Header, Iterator[Trial]]:
+    """The same a trial at a time: a large run's spans do not fit into memory together."""
+    header = _header(path, Header, READABLE)
+    return header, _trials(path, Trial, header.id)
 
 
 def load_latencies(path: Path) -> tuple[LatencyHeader, tuple[LatencyTrial, ...]]:
     """The same for a latency run."""
-    header = _header(path, LatencyHeader, LATENCY_SCHEMA)
-    return header, _trials(path, LatencyTrial, header.id)
+    header = _header(path, LatencyHeader, (LATENCY_SCHEMA,))
+    return header, tuple(_trials(path, LatencyTrial, header.id))
 
 
-def _header(path: Path, kind: type[T], schema: int) -> T:
+def _header(path: Path, kind: type[T], readable: tuple[int, ...]) -> T:
     try:
         head = (path / HEADER).read_bytes()
     except OSError as error:
         raise SpecError(f"{path} is not a results directory: {error.strerror}, {error.filename}") from None
-    found = _schema(path, head)
-    if found != schema:
-        raise SpecError(f"{path} has results of schema {found}, this version reads {schema}; use the excise that wrote it")
+    found = _decoded(path / HEADER, head, _Versioned)
+    if found.schema not in readable or (found.kind == "latency") != (kind is LatencyHeader):
+        known = " and ".join(map(str, readable))
+        raise SpecError(
+            f"{path} has {found.kind} results of schema {found.schema}, this reads {known}; use the excise that wrote it"
+        )
     return _decoded(path / HEADER, head, kind)
 
 
-def _trials(path: Path, kind: type[R], run_id: str) -> tuple[R, ...]:
+def _trials(path: Path, kind: type[R], run_id: str) -> Iterator[R]:
+    file = path / TRIALS if (path / TRIALS).exists() else path / COMPRESSED
     try:
-        lines = (path / TRIALS).read_bytes().split(b"\n")
+        raw = file.open("rb")
     except OSError as error:
         raise SpecError(f"{path} is not a results directory: {error.strerror}, {error.filename}") from None
-    lines.pop()  # What follows the last newline: nothing, or a line that was cut off.
+    with raw:
+        if file.name == COMPRESSED:
+            with gzip.open(raw) as unpacked:
+                yield from _lines(file, unpacked, kind, run_id)
+        else:
+            yield from _lines(file, raw, kind, run_id)
+
+
+def _lines(file: Path, lines: Iterable[bytes], kind: type[R], run_id: str) -> Iterator[R]:
     decoder = msgspec.json.Decoder(kind)
-    trials: list[R] = []
-    for number, line in enumerate(lines, 1):
-        try:
+    number = 0
+    try:
+        for number, line in enumerate(lines, 1):
+            if not line.endswith(b"\n"):
+                return  # It was cut off while it was written.
             trial = decoder.decode(line)
-        except msgspec.DecodeError as error:
-            raise SpecError(f"{path / TRIALS} line {number} is not a trial: {error}") from None
-        if trial.run != run_id:
-            raise SpecError(f"{path / TRIALS} line {number} is of run {trial.run}, not {run_id}: runs are never pooled")
-        trials.append(trial)
-    return tuple(trials)
+            if trial.run != run_id:
+                raise SpecError(f"{file} line {number} is of run {trial.run}, not {run_id}: runs are never pooled")
+            yield trial
+    except msgspec.DecodeError as error:
+        raise SpecError(f"{file} line {number} is not a trial: {error}") from None
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise SpecError(f"{file} is damaged: {error}; fetch it again") from None
 
 
 class _Versioned(msgspec.Struct):
     schema: int
-
-
-def _schema(path: Path, head: bytes) -> int:
-    return _decoded(path / HEADER, head, _Versioned).schema
+    kind: str = "rollout"
 
 
 def _decoded(path: Path, data: bytes, kind: type[T]) -> T:

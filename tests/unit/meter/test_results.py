@@ -75,7 +75,7 @@ def test_another_schema_is_refused_before_anything_is_read_wrongly(tmp_path):
     path = written(tmp_path)
     later = msgspec.json.decode((path / HEADER).read_bytes()) | {"schema": 99}
     (path / HEADER).write_bytes(msgspec.json.encode(later))
-    with pytest.raises(SpecError, match="schema 99, this version reads 2"):
+    with pytest.raises(SpecError, match="schema 99, this reads 2 and 3"):
         load(path)
 
 
