@@ -12,12 +12,13 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { EVENTS = 64, REQUEST_DESCRIPTORS = 2, BUSY_MS = 2 };
 
 /* What an event is about: a sandbox, or one of these. Every other pointer in the set is a sandbox's. */
-static char CONTROL, CHILDREN;
+static char CONTROL, CHILDREN, CLIENT;
 
 /* Children's ends come as one signal: a pidfd for each sandbox would be copied and closed again by every fork. */
 static int watch_children(struct launcher *launcher)
@@ -34,6 +35,15 @@ static int watch_children(struct launcher *launcher)
     if (signals < 0 || epoll_ctl(launcher->epoll, EPOLL_CTL_ADD, signals, &event))
         return -errno;
     return signals;
+}
+
+/* The socket alone does not tell that the client died: a child that it forked holds a copy. */
+static int watch_client(struct launcher *launcher)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = &CLIENT};
+    int client = (int)syscall(SYS_pidfd_open, getppid(), 0);
+
+    return client < 0 || epoll_ctl(launcher->epoll, EPOLL_CTL_ADD, client, &event) ? -errno : 0;
 }
 
 static int watch_control(struct launcher *launcher, int operation, bool room)
@@ -88,6 +98,8 @@ static int handle(struct launcher *launcher, const struct epoll_event *event, bo
     }
     if (event->data.ptr == &CONTROL)
         return event->events & (EPOLLIN | EPOLLHUP | EPOLLERR) ? hear_client(launcher) : 0;
+    if (event->data.ptr == &CLIENT)
+        return 1;
     return sandbox_hear(launcher, event->data.ptr);
 }
 
@@ -124,6 +136,8 @@ int launcher_serve(struct launcher *launcher)
     int result = signals < 0 ? signals : watch_control(launcher, EPOLL_CTL_ADD, false);
     bool busy = false;
 
+    if (result == 0)
+        result = watch_client(launcher);
     while (result == 0) {
         int before = waiting;
 
