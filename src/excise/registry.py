@@ -31,8 +31,9 @@ _GROUP = "excise.substrates"
 
 
 def names() -> tuple[str, ...]:
-    """Every registered NAME, ours first."""
-    return (*_OURS, *sorted(e.name for e in entry_points(group=_GROUP) if e.name not in _OURS))
+    """Every registered NAME, ours first; one that our guest goes into stands there twice, without it and with it."""
+    ours = [path for name in _OURS for path in (name, *((f"{name}+guest",) if name in _WITH_GUEST else ()))]
+    return (*ours, *sorted(e.name for e in entry_points(group=_GROUP) if e.name not in _OURS))
 
 
 def make(text: str) -> Substrate:
