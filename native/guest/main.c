@@ -25,6 +25,7 @@ int main(void)
         .link_in = STDIN_FILENO,
         .link_out = STDOUT_FILENO,
         .memory_events = open_first(memory),
+        .memory_tasks = -1,
         .pids_events = open_first(pids),
         .shell = -1,
         .pid1 = getpid() == 1,

@@ -91,12 +91,28 @@ int cgroups_clone_into(const struct cgroups *groups)
     return -1;
 }
 
+static bool limits_memory(const struct cgroup *group)
+{
+    return faccessat(group->directory, "memory.limit_in_bytes", F_OK, 0) == 0;
+}
+
 int cgroups_join(const struct cgroups *groups)
 {
-    for (unsigned i = 0; i < groups->count; i++)
-        if (groups->list[i].tasks >= 0 && write(groups->list[i].tasks, "0", 1) < 0)
+    for (unsigned i = 0; i < groups->count; i++) {
+        const struct cgroup *group = &groups->list[i];
+
+        if (group->tasks >= 0 && !limits_memory(group) && write(group->tasks, "0", 1) < 0)
             return -errno;
+    }
     return 0;
+}
+
+int cgroups_memory_tasks(const struct cgroups *groups)
+{
+    for (unsigned i = 0; i < groups->count; i++)
+        if (groups->list[i].tasks >= 0 && limits_memory(&groups->list[i]))
+            return fcntl(groups->list[i].tasks, F_DUPFD_CLOEXEC, 0);
+    return -1;
 }
 
 /* The root's and other controllers' directories do not have the file. */

@@ -22,8 +22,11 @@ int cgroups_make(struct cgroups *groups, const struct plan *plan, struct failure
 /* For clone3's CLONE_INTO_CGROUP: the v2 directory, or -1 when there is none. */
 int cgroups_clone_into(const struct cgroups *groups);
 
-/* In the child, before it makes a cgroup namespace: joins the v1 groups. A process that writes 0 itself spares the 8 ms that moving another one costs. 0 or -errno. */
+/* In the child, before it makes a cgroup namespace: joins the v1 groups but that of memory, which is for what it starts. A process that writes 0 itself spares the 8 ms that moving another one costs. 0 or -errno. */
 int cgroups_join(const struct cgroups *groups);
+
+/* What programs join the v1 memory group by: open for writing, or -1. */
+int cgroups_memory_tasks(const struct cgroups *groups);
 
 /* What tells the guest that its sandbox met a limit: open for reading, or -1 when that limit was not asked for. */
 int cgroups_memory_events(const struct cgroups *groups);

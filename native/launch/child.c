@@ -30,6 +30,7 @@ struct child {
     size_t clone_count;
     int listener;
     int memory_events;
+    int memory_tasks;
     int pids_events;
     struct failure failure;
 };
@@ -141,6 +142,7 @@ static int join_cgroups(struct child *child)
 
     if (error)
         return fail(&child->failure, -error, "join the cgroups");
+    child->memory_tasks = cgroups_memory_tasks(child->start->cgroups);
     child->memory_events = cgroups_memory_events(child->start->cgroups);
     child->pids_events = cgroups_pids_events(child->start->cgroups);
     return 0;
@@ -234,7 +236,7 @@ static int bound_capabilities(struct child *child)
 static int keep_only_its_own(struct child *child)
 {
     const struct child_start *start = child->start;
-    int kept[] = {start->talk, start->plan->link, start->plan->shell, child->listener, child->memory_events, child->pids_events};
+    int kept[] = {start->talk, start->plan->link, start->plan->shell, child->listener, child->memory_events, child->memory_tasks, child->pids_events};
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     int error;
 
@@ -278,7 +280,7 @@ static int report(struct child *child)
 
 _Noreturn void child_main(const struct child_start *start)
 {
-    struct child child = {.start = start, .listener = -1, .memory_events = -1, .pids_events = -1};
+    struct child child = {.start = start, .listener = -1, .memory_events = -1, .memory_tasks = -1, .pids_events = -1};
     struct confinement confinement = *start->confinement;
     struct guest_config config;
     int error = 0;
@@ -292,6 +294,7 @@ _Noreturn void child_main(const struct child_start *start)
         .link_in = start->plan->link,
         .link_out = start->plan->link,
         .memory_events = child.memory_events,
+        .memory_tasks = child.memory_tasks,
         .pids_events = child.pids_events,
         .shell = start->plan->shell,
         .disk_limited = true,
