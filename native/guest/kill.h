@@ -22,7 +22,6 @@ struct kill {
     /* private */
     struct watch end;
     struct timer again;
-    unsigned rounds;
 };
 
 /* Begins; `done` is called from the loop, never from here. `spare` is copied. */

@@ -11,9 +11,9 @@
 
 #include "common/confine.h"
 
-/* The worker's descriptors 0, 1, 2. */
+/* The worker's descriptors 0, 1, 2, and our ends of them; -1: none. */
 struct worker_ends {
-    int fd[3];
+    int theirs[3], ours[3];
 };
 
 /* In the worker. 0 or -errno. */
@@ -23,6 +23,8 @@ static int take_rights(const struct guest *guest, const struct request *request,
     struct identity identity;
     int result = 0;
 
+    if (guest->config->memory_tasks >= 0 && write(guest->config->memory_tasks, "0", 1) < 0)
+        return -errno;
     if (guest->config->confinement != NULL)
         result = confine_self(guest->config->confinement);
     prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
@@ -34,7 +36,7 @@ static int take_rights(const struct guest *guest, const struct request *request,
     if (user != NULL && (result = identity_take(&identity)) < 0)
         return result;
     for (int i = 0; i < 3; i++) {
-        if (dup2(ends->fd[i], i) < 0)
+        if (dup2(ends->theirs[i], i) < 0)
             return -errno;
     }
     /* A kernel without it: all of ours are lower. */
@@ -83,44 +85,60 @@ static void connected(struct guest *guest, struct watch *watch, uint32_t events)
     outputs_listen(guest, action);
 }
 
+static int open_end(struct worker_ends *ends, int number)
+{
+    int pipe[2], our_end = number == 0 ? 1 : 0, result = pipe_open(pipe, our_end);
+
+    if (result < 0)
+        return result;
+    ends->ours[number] = pipe[our_end];
+    ends->theirs[number] = pipe[!our_end];
+    return 0;
+}
+
+/* A connection says on its descriptor 2 that it stands; others have begun when they are forked. */
+static int open_ends(struct worker_ends *ends, const struct request *request)
+{
+    int result = request->flags & WIRE_FLAG_STDIN ? open_end(ends, 0) : 0;
+
+    if (result == 0)
+        result = open_end(ends, 1);
+    if (result == 0 && request->file.operation == FILE_CONNECT && (request->flags & WIRE_FLAG_STARTED))
+        result = open_end(ends, 2);
+    return result;
+}
+
+static int fork_or_errno(void)
+{
+    int pid = fork();
+
+    return pid < 0 ? -errno : pid;
+}
+
 static int file_begin(struct guest *guest, struct action *action)
 {
     const struct request *request = &action->request;
-    bool relay = request->file.operation == FILE_CONNECT, told = (request->flags & WIRE_FLAG_STARTED) != 0;
-    int in[2] = {guest->null, -1}, out[2] = {-1, -1}, begun[2] = {-1, guest->null};
-    int result = request->flags & WIRE_FLAG_STDIN ? pipe_open(in, 1) : 0;
+    struct worker_ends ends = {.theirs = {guest->null, guest->null, guest->null}, .ours = {-1, -1, -1}};
+    int pid = open_ends(&ends, request);
 
-    if (result == 0)
-        result = pipe_open(out, 0);
-    if (result == 0 && relay && told)
-        result = pipe_open(begun, 0);
-    if (result == 0) {
-        action->began_ns = now_ns();
-        result = action->worker = fork();
-        if (result < 0)
-            result = -errno;
-    }
-    if (result == 0)
-        work(guest, request, &(struct worker_ends){.fd = {in[0], out[1], begun[1]}});
-    for (size_t i = 0; i < 3; i++) {
-        int theirs = i == 0 ? in[0] : i == 1 ? out[1] : begun[1];
-
-        if (theirs >= 0 && theirs != guest->null)
-            close(theirs);
+    action->began_ns = now_ns();
+    if (pid == 0 && (pid = fork_or_errno()) == 0)
+        work(guest, request, &ends);
+    for (int i = 0; i < 3; i++) {
+        if (ends.theirs[i] != guest->null)
+            close(ends.theirs[i]);
     }
     /* Ours are closed with the action, also if it was not started. */
-    if (out[0] >= 0)
-        output_attach(&action->output[0], out[0]);
-    if (in[1] >= 0)
-        input_open(guest, &action->input, in[1]);
-    action->connected = (struct watch){.fd = begun[0], .ready = connected};
-    if (result < 0) {
-        action->worker = 0;
-        return result;
-    }
-    if (begun[0] >= 0)
+    output_attach(&action->output[0], ends.ours[1]);
+    if (ends.ours[0] >= 0)
+        input_open(guest, &action->input, ends.ours[0]);
+    action->connected = (struct watch){.fd = ends.ours[2], .ready = connected};
+    if (pid < 0)
+        return pid;
+    action->worker = pid;
+    if (ends.ours[2] >= 0)
         return watch_set(guest, &action->connected, EPOLLIN);
-    if (told)
+    if (request->flags & WIRE_FLAG_STARTED)
         link_send(guest, WIRE_STARTED, 0, action->id, NULL, 0);
     outputs_listen_later(guest, action);
     return 0;
