@@ -2,9 +2,12 @@
 
 import os
 import platform
+import shutil
 from collections.abc import Callable
 
 import pytest
+
+from excise.sync import Sandbox
 
 Attempt = Callable[..., str]
 
@@ -114,6 +117,30 @@ def test_what_a_debugger_needs_is_there(attempt: Attempt) -> None:
         assert attempt(*words) == "succeeded"
     for part in ("mem", "fd", "root", "cwd", "environ", "maps"):
         assert attempt("look", "own", part) == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("tool", "script"),
+    [
+        ("strace", "strace -f -o /tmp/traced sh -c 'true; true' && grep -q 'exited with 0' /tmp/traced"),
+        (
+            "gdb",
+            "gdb -batch -ex run /bin/true 2>&1 | tee /tmp/out | grep -q 'exited normally' && ! grep -q randomization /tmp/out",
+        ),
+        ("gcc", "echo 'int main(void) { return 0; }' > /tmp/a.c && gcc -o /tmp/a /tmp/a.c && /tmp/a"),
+        ("git", "git init -q /tmp/repo && cd /tmp/repo && git -c user.name=n -c user.email=e commit -q --allow-empty -m m"),
+        ("python3", "python3 -c 'import multiprocessing as m; m.Pool(2).map(abs, [-1])'"),
+        ("node", 'node -e \'new (require("worker_threads").Worker)("", {eval: true})\''),
+        ("useradd", "useradd -M -u 4321 somebody && chown somebody /tmp/attempts && test $(stat -c %u /tmp/attempts) = 4321"),
+    ],
+)
+def test_ordinary_work_goes_on(tool: str, script: str, box: Sandbox) -> None:
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed here, and so not in the image that is this machine's own programs")
+    if tool == "useradd" and box.run(["chown", "1", "/tmp"]).exit_code != 0:
+        pytest.skip("a sandbox has one user here")
+    seen = box.run(script)
+    assert seen.ok, seen.text
 
 
 def test_leaving_a_chroot_leads_nowhere(attempt: Attempt, control: Attempt, tmp_path: object) -> None:
