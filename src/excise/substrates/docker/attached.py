@@ -55,6 +55,11 @@ class AttachedCarrier(asyncio.Protocol):
         self, *, received: Callable[[memoryview], None], drained: Callable[[], None], ended: Callable[[str], None]
     ) -> None:
         self._received, self._drained, self._ended = received, drained, ended
+        early = bytes(self._head)
+        self._head.clear()
+        self._split(memoryview(early))
+        if self._transport is not None:
+            self._transport.resume_reading()
 
     def send(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -85,11 +90,12 @@ class AttachedCarrier(asyncio.Protocol):
         end = self._head.find(b"\r\n\r\n")
         if end < 0 and len(self._head) < _LONGEST_HEAD_BYTES:
             return
-        head, rest = bytes(self._head[:end]), bytes(self._head[end + 4 :])
-        self._head.clear()
+        head = bytes(self._head[:end])
+        del self._head[: end + 4]
         if re.match(rb"HTTP/1\.\d (101|200) ", head):
+            assert self._transport is not None
+            self._transport.pause_reading()  # until somebody is there to be told
             self._upgraded.set_result(None)
-            self._split(memoryview(rest))
         else:
             said = head.partition(b"\r\n")[0].decode("utf-8", "replace")
             self._upgraded.set_exception(SubstrateError(f"the Docker daemon does not hand over a container's stdin: {said}"))
