@@ -36,10 +36,12 @@ class Seen(NamedTuple):
 class RawGuest:
     """One guest on a socket pair. Everything it says must come within the deadline, or the test fails."""
 
-    def __init__(self, program: Path, env: Sequence[tuple[str, str]] = (PATH,), cwd: str = "/", greet: bool = True) -> None:
+    def __init__(
+        self, *program: Path | str, env: Sequence[tuple[str, str]] = (PATH,), cwd: str = "/", greet: bool = True
+    ) -> None:
         self.socket, theirs = socket.socketpair()
         with theirs:
-            self.process = subprocess.Popen([program], stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE)
+            self.process = subprocess.Popen(program, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE)
         self.socket.settimeout(DEADLINE_S)
         self.epoch = 1
         self._bytes = bytearray()
