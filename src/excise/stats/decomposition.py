@@ -1,17 +1,16 @@
-"""One trial's wall time, split into terms that add up to it.
+"""One trial's time, split into terms that add up to it.
 
-    total = start + dispatch + slowdown + work + cleanup + unattributed          tax = total - work
+    total = start + reset + dispatch + slowdown + work + cleanup + unattributed          tax = total - work
 
 Work is what the same action took on the reference in the same block. Observation (carrying the answer back) is inside
-dispatch: no substrate tells the two apart yet.
+dispatch: no substrate tells the two apart yet. Waiting for a model is a term of its own, and in neither total nor tax.
 """
 
 from collections.abc import Sequence
 
 import msgspec
 
-from excise.meter.records import NULL, Trial
-from excise.trace import Span
+from excise.stats.condensed import NO_CLOCK, Condensed
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +18,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     start_s: float
     """create and ready: until a first command has answered."""
+    reset_s: float
+    """Back to the start state, in a sandbox that goes on living."""
     dispatch_s: float
     """Between asking and the process, both ways: wall time less time inside."""
     slowdown_s: float
@@ -28,6 +29,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     cleanup_s: float
     unattributed_s: float
     """The harness's own time between the verbs."""
+    think_s: float
+    """Beside the total."""
     actions: int
     estimated: bool
     """Some action had no clock inside: dispatch is that of the null action beside it."""
@@ -38,51 +41,41 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tax_s(self) -> float:
-        return self.start_s + self.dispatch_s + self.slowdown_s + self.cleanup_s + self.unattributed_s
+        return self.start_s + self.reset_s + self.dispatch_s + self.slowdown_s + self.cleanup_s + self.unattributed_s
 
 
-def total_s(trial: Trial) -> float:
-    """The rollout's wall time, without what the instrument did inside it."""
-    return (trial.wall_ns - trial.apart_ns) / 1e9
-
-
-def decompose(trial: Trial, reference: Trial) -> Terms:
+def decompose(trial: Condensed, reference: Condensed) -> Terms:
     """Split `trial`, with `reference`'s trial of the same block as the measure of work."""
-    actions, nulls = _named(trial, "action"), _named(trial, NULL)
-    theirs, their_nulls = _named(reference, "action"), _named(reference, NULL)
-    if len(actions) != len(theirs):
-        raise ValueError(f"{len(actions)} actions cannot be paired with the reference's {len(theirs)}")
-    work = [_inside_ns(span) for span in theirs]
-    dispatch: list[int] = []
-    for index, span in enumerate(actions):
-        if span.guest_ns is not None:
-            dispatch.append(span.duration_ns - span.guest_ns)
-        elif index < len(nulls) and index < len(their_nulls):
-            dispatch.append(nulls[index].duration_ns - _inside_ns(their_nulls[index]))
+    mine, theirs = trial.actions_ns, reference.actions_ns
+    if len(mine) != len(theirs):
+        raise ValueError(f"{len(mine)} actions cannot be paired with the reference's {len(theirs)}")
+    # Doing it in our own process (a file read), the reference has no clock of its own: all of its time is work.
+    work = _inside_ns(theirs, reference.inside_ns)
+    null_work = _inside_ns(reference.nulls_ns, reference.null_inside_ns)
+    paired = min(len(trial.nulls_ns), len(null_work))
+    dispatch_ns = 0
+    for index, inside in enumerate(trial.inside_ns):
+        if inside != NO_CLOCK:
+            dispatch_ns += mine[index] - inside
+        elif index < paired:
+            dispatch_ns += trial.nulls_ns[index] - null_work[index]
         else:
-            dispatch.append(span.duration_ns - work[index])
-    in_actions = _sum_ns(actions)
-    start, cleanup = _sum_ns(_named(trial, "create", "ready")), _sum_ns(_named(trial, "cleanup"))
+            dispatch_ns += mine[index] - work[index]
+    in_actions_ns, work_ns = sum(mine), sum(work)
+    known_ns = trial.start_ns + trial.reset_ns + in_actions_ns + trial.cleanup_ns + trial.think_ns
     return Terms(
-        start_s=start / 1e9,
-        dispatch_s=sum(dispatch) / 1e9,
-        slowdown_s=(in_actions - sum(dispatch) - sum(work)) / 1e9,
-        work_s=sum(work) / 1e9,
-        cleanup_s=cleanup / 1e9,
-        unattributed_s=(trial.wall_ns - trial.apart_ns - start - in_actions - cleanup) / 1e9,
-        actions=len(actions),
-        estimated=any(span.guest_ns is None for span in actions),
+        start_s=trial.start_ns / 1e9,
+        reset_s=trial.reset_ns / 1e9,
+        dispatch_s=dispatch_ns / 1e9,
+        slowdown_s=(in_actions_ns - dispatch_ns - work_ns) / 1e9,
+        work_s=work_ns / 1e9,
+        cleanup_s=trial.cleanup_ns / 1e9,
+        unattributed_s=(trial.wall_ns - known_ns) / 1e9,
+        think_s=trial.think_ns / 1e9,
+        actions=len(mine),
+        estimated=NO_CLOCK in trial.inside_ns,
     )
 
 
-def _inside_ns(span: Span) -> int:
-    """Time inside on the reference. What it does in our own process (a file read) has no clock of its own: all is work."""
-    return span.duration_ns if span.guest_ns is None else span.guest_ns
-
-
-def _named(trial: Trial, *names: str) -> list[Span]:
-    return [span for span in trial.spans if span.name in names]
-
-
-def _sum_ns(spans: Sequence[Span]) -> int:
-    return sum(span.duration_ns for span in spans)
+def _inside_ns(took_ns: Sequence[int], inside_ns: Sequence[int]) -> list[int]:
+    return [took if inside == NO_CLOCK else inside for took, inside in zip(took_ns, inside_ns, strict=True)]

@@ -38,22 +38,23 @@ SHARE = Scale(lambda x: math.log(1 - x), lambda y: 1 - math.exp(y), lambda x: x 
 
 
 class Blocks:
-    """Named columns, a value a block."""
+    """Named columns, a value a block; `ids` says which blocks, for comparisons within them."""
 
-    def __init__(self, columns: Mapping[str, Sequence[float]]) -> None:
-        lengths = {len(column) for column in columns.values()}
+    def __init__(self, columns: Mapping[str, Sequence[float]], ids: Sequence[int] | None = None) -> None:
+        lengths = {len(column) for column in columns.values()} | ({len(ids)} if ids is not None else set[int]())
         if len(lengths) != 1 or 0 in lengths:
             raise ValueError(f"columns of one length above zero are needed, not {sorted(lengths)}")
         self.n = lengths.pop()
+        self.ids = tuple(range(self.n)) if ids is None else tuple(ids)
         self._columns = columns
-        self._all = {name: math.fsum(column) for name, column in columns.items()}
+        self.sums: Sums = {name: math.fsum(column) for name, column in columns.items()}
 
     def estimate(self, statistic: Callable[[Sums], float], scale: Scale = PLAIN) -> Estimate:
         """`statistic` of the columns' sums: a ratio, a difference, a mean. Without enough blocks, without interval."""
-        value = statistic(self._all)
+        value = statistic(self.sums)
         if self.n < FEWEST_BLOCKS:
             return Estimate(value)
-        without = [statistic(sums) for sums in self._without_each]
+        without = [statistic(sums) for sums in self.without_each]
         if not all(map(scale.holds, (value, *without))):
             scale = PLAIN
         reach = student(self.n - 1) * _error([scale.to(x) for x in without])
@@ -61,9 +62,20 @@ class Blocks:
         low, high = sorted((scale.back(middle - reach), scale.back(middle + reach)))
         return Estimate(value, low, high)
 
+    def beside(self, other: "Blocks", mine: str = "a.", theirs: str = "b.") -> "Blocks | None":
+        """The blocks that both have, with the columns of both under a prefix each; None where there is none."""
+        shared = sorted(set(self.ids) & set(other.ids))
+        if not shared:
+            return None
+        found: dict[str, list[float]] = {}
+        for prefix, one in ((mine, self), (theirs, other)):
+            at = {block: index for index, block in enumerate(one.ids)}
+            found |= {prefix + name: [column[at[block]] for block in shared] for name, column in one._columns.items()}
+        return Blocks(found, shared)
+
     @cached_property
-    def _without_each(self) -> list[Sums]:
-        return [{name: self._all[name] - column[i] for name, column in self._columns.items()} for i in range(self.n)]
+    def without_each(self) -> list[Sums]:
+        return [{name: self.sums[name] - column[i] for name, column in self._columns.items()} for i in range(self.n)]
 
 
 def _error(without: Sequence[float]) -> float:

@@ -2,8 +2,10 @@
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist
 
 from excise.stats.estimate import CONFIDENCE, Estimate
+from excise.stats.jackknife import student
 
 
 def quantile(values: Sequence[float], q: float) -> Estimate | None:
@@ -14,6 +16,44 @@ def quantile(values: Sequence[float], q: float) -> Estimate | None:
     ordered = sorted(values)
     low, high = ranks
     return Estimate(point(ordered, q), ordered[low - 1], ordered[high - 1])
+
+
+def clustered(blocks: Sequence[Sequence[float]], q: float) -> Estimate | None:
+    """The q-quantile of all values, where those of one block may go together.
+
+    The share of values above it, block by block, says how many independent values all of them are worth; the interval is
+    that of so many. With a value a block it is the order statistics' own. None where they are worth too few.
+    """
+    values = sorted(value for block in blocks for value in block)
+    if len(values) == len(blocks):
+        return quantile(values, q)
+    middle = point(values, q)
+    worth = _worth(blocks, middle, len(values))
+    ranks = interval_ranks(worth, q)
+    if ranks is None:
+        return None
+    low, high = (values[_rank(rank, worth, len(values)) - 1] for rank in ranks)
+    return Estimate(middle, low, high)
+
+
+def _worth(blocks: Sequence[Sequence[float]], middle: float, n: int) -> int:
+    """How many independent values the blocks' are worth for the share of values not above `middle`."""
+    below = [sum(value <= middle for value in block) for block in blocks]
+    share, count = sum(below) / n, len(blocks)
+    if not 0 < share < 1 or count < 2:
+        return count
+    residuals = (seen - share * len(block) for seen, block in zip(below, blocks, strict=True))
+    variance = count / (count - 1) * sum(residual**2 for residual in residuals) / n**2
+    if variance == 0:
+        return n
+    # Never more than there are values; and with few blocks the variance itself is uncertain, which costs some.
+    worth = min(float(n), share * (1 - share) / variance)
+    return int(worth * (NormalDist().inv_cdf((1 + CONFIDENCE) / 2) / student(max(count - 1, 5))) ** 2)
+
+
+def _rank(rank: int, worth: int, n: int) -> int:
+    """The rank among n values that stands where `rank` does among `worth`."""
+    return min(n, max(1, round(rank / (worth + 1) * (n + 1))))
 
 
 def point(ordered: Sequence[float], q: float) -> float:

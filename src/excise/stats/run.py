@@ -1,33 +1,42 @@
 """A whole run as its readers see it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Self
 
 from excise.errors import SpecError
-from excise.meter.records import Header, Skipped
-from excise.meter.results import Results
+from excise.meter.records import Cell, Header, Skipped
+from excise.meter.results import Results, scan
+from excise.stats.condensed import Condensed, condense
 from excise.stats.estimate import Estimate
 from excise.stats.jackknife import PLAIN, POSITIVE, Blocks, Scale, Sums
-from excise.stats.rows import Row, row
+from excise.stats.rows import Row
+from excise.stats.tabulate import tabulate
 
 
 class Run:
     """What `excise.measure` returns: `run["docker"].tax_rate`. Only whole, measured blocks are in it."""
 
     def __init__(self, results: Results) -> None:
-        self._results = results
-        whole = set(results.whole_blocks())
-        self._measured = [trial for trial in results.trials if trial.block in whole and not trial.warmup]
+        self._results = results  # with every span; `read` keeps none
+        self._fill(results.header, results.path, map(condense, results.trials))
 
-    @property
-    def header(self) -> Header:
-        return self._results.header
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """From a results directory, a trial at a time: the spans of all of them would not fit."""
+        header, trials = scan(path)
+        run = cls.__new__(cls)
+        run._fill(header, path, map(condense, trials))
+        return run
 
-    @property
-    def path(self) -> Path:
+    def _fill(self, header: Header, path: Path, trials: Iterable[Condensed]) -> None:
+        self.header = header
+        self.path = path
         """The results directory."""
-        return self._results.path
+        every = list(trials)
+        whole = _whole_blocks(header.plan.cells, every)
+        self._measured = [trial for trial in every if trial.block in whole and not trial.warmup]
 
     @property
     def reference(self) -> str | None:
@@ -49,39 +58,102 @@ class Run:
         watched_s = sum(trial.quiet.window_ns for trial in self._measured) / 1e9
         return sum(trial.quiet.busy_s for trial in self._measured) / watched_s if watched_s else None
 
+    @property
+    def noisy(self) -> int:
+        """Measured trials whose quiet window was not quiet. They are in `rows`."""
+        return sum(trial.noisy and not trial.rerun for trial in self._measured)
+
     @cached_property
     def rows(self) -> tuple[Row, ...]:
-        """In the plan's order."""
-        by_cell = {cell: [t for t in self._measured if t.cell == cell] for cell in self.header.plan.cells}
+        """Every trial once, in the plan's order: the main table. What was run again is not in it: blocks stay balanced."""
+        return self._rows([trial for trial in self._measured if not trial.rerun])
+
+    @cached_property
+    def quiet_rows(self) -> tuple[Row, ...]:
+        """The same without noisy trials and with those that were run again in their place: it stands beside, never instead."""
+        return self._rows([trial for trial in self._measured if not trial.noisy])
+
+    def _rows(self, trials: Sequence[Condensed]) -> tuple[Row, ...]:
+        by_cell: dict[Cell, list[Condensed]] = {cell: [] for cell in self.header.plan.cells}
+        for trial in trials:
+            by_cell[trial.cell].append(trial)
         found: list[Row] = []
-        for cell, trials in by_cell.items():
-            beside = [t for c, ts in by_cell.items() if c.address == self.reference and c.workload == cell.workload for t in ts]
-            references = {t.block: t for t in beside if t.failure is None}
-            is_reference = cell.address == self.reference
-            found.append(row(cell, trials, references, reference=is_reference))
+        for cell, own in by_cell.items():
+            beside = self._reference_of(cell)
+            references = {t.block: t for t in (by_cell[beside] if beside else ()) if t.failure is None and not t.lane}
+            found.append(tabulate(cell, own, references, reference=cell == beside))
         return tuple(found)
 
+    def _reference_of(self, cell: Cell) -> Cell | None:
+        """The reference's cell that did the same actions: in the same shell mode if there is one, and alone."""
+        there = [c for c in self.header.plan.cells if c.address == self.reference and c.workload == cell.workload]
+
+        def far(other: Cell) -> tuple[bool, int, int]:
+            unlike = sum(getattr(other, name) != getattr(cell, name) for name in ("state", "reset", "think_s"))
+            return other.shell != cell.shell, other.concurrency, unlike
+
+        return min(there, key=far, default=None)
+
+    def row(self, **factors: Any) -> Row:
+        """The one row whose cell has these factors: `run.row(address="docker", shell="session")`."""
+        unknown = sorted(factors.keys() - set(Cell.__struct_fields__))
+        if unknown:
+            raise KeyError(f"a cell has no factor {unknown[0]!r}; it has: {', '.join(Cell.__struct_fields__)}")
+        found = [row for row in self.rows if all(getattr(row.cell, name) == value for name, value in factors.items())]
+        if len(found) == 1:
+            return found[0]
+        asked = ", ".join(f"{name}={value!r}" for name, value in factors.items())
+        if not found:
+            raise KeyError(f"no row has {asked}; there are: {_listed(self.rows)}")
+        raise KeyError(f"{len(found)} rows have {asked}; say which with run.row(address=..., ...): {_listed(found)}")
+
     def __getitem__(self, address: str) -> Row:
-        for found in self.rows:
-            if found.address == address:
-                return found
-        for skipped in self.skipped:
-            if skipped.address == address:
-                raise KeyError(f"{address} was skipped: {skipped.reason}")
-        raise KeyError(f"{address} is not in this run; there are: {', '.join(r.address for r in self.rows)}")
+        """The row of `address`, where there is one row of it; else use `row`."""
+        if not any(found.address == address for found in self.rows):
+            for skipped in self.skipped:
+                if skipped.address == address:
+                    raise KeyError(f"{address} was skipped: {skipped.reason}")
+            known = dict.fromkeys(found.address for found in self.rows)
+            raise KeyError(f"{address} is not in this run; there are: {', '.join(known)}")
+        return self.row(address=address)
 
     def ratio(self, address: str, to: str) -> Estimate:
         """Mean total of one row over another's, paired within blocks."""
-        return self._compare(address, to, lambda sums: sums["a"] / sums["b"], POSITIVE)
+        return ratio(self[address], self[to])
 
     def difference_s(self, address: str, to: str) -> Estimate:
         """Mean total of one row less another's, paired within blocks."""
-        return self._compare(address, to, lambda sums: (sums["a"] - sums["b"]) / sums["blocks"], PLAIN)
+        return difference_s(self[address], self[to])
 
-    def _compare(self, address: str, to: str, statistic: Callable[[Sums], float], scale: Scale) -> Estimate:
-        a, b = self[address].totals_s, self[to].totals_s
-        shared = sorted(a.keys() & b.keys())
-        if not shared:
-            raise SpecError(f"{address} and {to} have no block in which both succeeded: there is nothing to compare")
-        columns = {"a": [a[k] for k in shared], "b": [b[k] for k in shared], "blocks": [1.0] * len(shared)}
-        return Blocks(columns).estimate(statistic, scale)
+
+def ratio(above: Row, below: Row) -> Estimate:
+    """Mean total of one row over another's, paired within blocks."""
+    return _compare(above, below, lambda sums: sums["a"] / sums["b"], POSITIVE)
+
+
+def difference_s(above: Row, below: Row) -> Estimate:
+    """Mean total of one row less another's, paired within blocks."""
+    return _compare(above, below, lambda sums: (sums["a"] - sums["b"]) / sums["blocks"], PLAIN)
+
+
+def _compare(above: Row, below: Row, statistic: Callable[[Sums], float], scale: Scale) -> Estimate:
+    a, b = above.totals_s, below.totals_s
+    shared = sorted(a.keys() & b.keys())
+    if not shared:
+        raise SpecError(f"{above.name} and {below.name} have no block in which both succeeded: there is nothing to compare")
+    columns = {"a": [a[k] for k in shared], "b": [b[k] for k in shared], "blocks": [1.0] * len(shared)}
+    return Blocks(columns).estimate(statistic, scale)
+
+
+def _listed(rows: Iterable[Row]) -> str:
+    return "; ".join(f"{row.name} on {row.cell.workload}" for row in rows)
+
+
+def _whole_blocks(cells: Sequence[Cell], trials: Iterable[Condensed]) -> frozenset[int]:
+    """Blocks in which every lane of every cell had its trial, failed or not."""
+    wanted = {(cell, lane) for cell in cells for lane in range(cell.concurrency)}
+    seen: dict[int, set[tuple[Cell, int]]] = {}
+    for trial in trials:
+        if not trial.rerun:
+            seen.setdefault(trial.block, set()).add((trial.cell, trial.lane))
+    return frozenset(block for block, found in seen.items() if wanted <= found)

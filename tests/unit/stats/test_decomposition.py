@@ -1,7 +1,8 @@
 import pytest
 
 from excise.meter.records import NULL, Cell, Quiet, Trial
-from excise.stats.decomposition import decompose, total_s
+from excise.stats.condensed import condense
+from excise.stats.decomposition import decompose
 from excise.trace import Span
 
 MS = 10**6
@@ -14,16 +15,18 @@ def trial(*spans, wall_ms, address="x"):
         end = at + round(duration_ms * MS)
         made.append(Span(name, "s", at, end, guest_ns=None if guest_ms is None else round(guest_ms * MS)))
         at = end
-    return Trial(
-        run="r",
-        block=1,
-        position=0,
-        cell=Cell(address=address, workload="t0"),
-        wall_ns=round(wall_ms * MS),
-        apart_ns=sum(span.duration_ns for span in made if span.name == NULL),
-        cpu_s=0.0,
-        quiet=Quiet(window_ns=0),
-        spans=tuple(made),
+    return condense(
+        Trial(
+            run="r",
+            block=1,
+            position=0,
+            cell=Cell(address=address, workload="t0"),
+            wall_ns=round(wall_ms * MS),
+            apart_ns=sum(span.duration_ns for span in made if span.name == NULL),
+            cpu_s=0.0,
+            quiet=Quiet(window_ns=0),
+            spans=tuple(made),
+        )
     )
 
 
@@ -50,7 +53,7 @@ def test_with_a_clock_inside_every_term_is_measured():
     assert terms.work_s == pytest.approx(0.002 + 0.004)
     assert terms.cleanup_s == pytest.approx(0.030)
     assert terms.unattributed_s == pytest.approx(0.002)
-    assert terms.total_s == pytest.approx(0.180) == total_s(mine)
+    assert terms.total_s == pytest.approx(0.180) == mine.total_s
     assert terms.tax_s == pytest.approx(0.174)
     assert not terms.estimated
 
@@ -64,7 +67,7 @@ def test_without_one_dispatch_is_the_null_actions_and_they_are_not_in_the_total(
     assert terms.estimated
     assert terms.dispatch_s == pytest.approx(0.050 + 0.048)
     assert terms.slowdown_s == pytest.approx((0.054 - 0.050 - 0.002) + (0.058 - 0.048 - 0.004))
-    assert terms.total_s == pytest.approx(0.262) == total_s(mine)
+    assert terms.total_s == pytest.approx(0.262) == mine.total_s
 
 
 def test_the_reference_has_no_slowdown():

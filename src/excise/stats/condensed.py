@@ -1,0 +1,86 @@
+"""One trial without its spans: what the statistics need of it, a hundredth of the memory."""
+
+from array import array
+
+import msgspec
+
+from excise.meter.records import NULL, RESET, THINK, Cell, Quiet, Trial
+
+NO_CLOCK = -1
+"""In `inside_ns`: no clock ran inside for this action."""
+
+
+class Condensed(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums of spans by what they are, and arrays of those that are paired with another trial's."""
+
+    cell: Cell
+    block: int
+    lane: int
+    warmup: bool
+    noisy: bool
+    rerun: bool
+    failure: str | None
+    wall_ns: int
+    """Without what the instrument did meanwhile."""
+    start_ns: int
+    reset_ns: int
+    cleanup_ns: int
+    think_ns: int
+    cpu_s: float
+    written_bytes: int | None
+    identity: str
+    quiet: Quiet
+    actions_ns: "array[int]"
+    """How long each action took, from asking to its answer."""
+    inside_ns: "array[int]"
+    """By the clock inside, for each action; NO_CLOCK where there is none."""
+    nulls_ns: "array[int]"
+    null_inside_ns: "array[int]"
+
+    @property
+    def total_s(self) -> float:
+        """The rollout's own time: neither the instrument's nor the model's."""
+        return (self.wall_ns - self.think_ns) / 1e9
+
+    @property
+    def taken_s(self) -> float:
+        """How long a worker was taken by it, waiting for the model included."""
+        return self.wall_ns / 1e9
+
+
+def condense(trial: Trial) -> Condensed:
+    """The trial's numbers; its spans can be forgotten."""
+    actions, inside, nulls, null_inside = array("q"), array("q"), array("q"), array("q")
+    sums = dict.fromkeys(("create", "ready", RESET, THINK, "cleanup"), 0)
+    for span in trial.spans:
+        took = span.end_ns - span.start_ns
+        if span.name == "action":
+            actions.append(took)
+            inside.append(NO_CLOCK if span.guest_ns is None else span.guest_ns)
+        elif span.name == NULL:
+            nulls.append(took)
+            null_inside.append(NO_CLOCK if span.guest_ns is None else span.guest_ns)
+        elif span.name in sums:
+            sums[span.name] += took
+    return Condensed(
+        cell=trial.cell,
+        block=trial.block,
+        lane=trial.lane,
+        warmup=trial.warmup,
+        noisy=trial.noisy,
+        rerun=trial.rerun,
+        failure=trial.failure,
+        wall_ns=trial.wall_ns - trial.apart_ns,
+        start_ns=sums["create"] + sums["ready"],
+        reset_ns=sums[RESET],
+        cleanup_ns=sums["cleanup"],
+        think_ns=sums[THINK],
+        cpu_s=trial.cpu_s,
+        written_bytes=trial.written_bytes,
+        identity=trial.identity,
+        quiet=trial.quiet,
+        actions_ns=actions,
+        inside_ns=inside,
+        nulls_ns=nulls,
+        null_inside_ns=null_inside,
+    )
