@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # The meter is loaded when something is measured, not when so
     from excise.meter.admission import Admitted, Field
     from excise.meter.blocks import Progress
     from excise.meter.conduct import Request
+    from excise.meter.latency import Floor
     from excise.meter.latency_records import LatencyHeader, LatencyTrial
     from excise.meter.records import Skipped
     from excise.stats.run import Run
@@ -149,18 +150,19 @@ async def measure_latencies(
         seen: dict[str, Admitted | Skipped] = {}
         for address in dict.fromkeys(cell.address for cell in cells):
             seen[address] = await _admitted(address, Spec(image=wanted.image), closing, named=False)
-        return await conduct_latencies(wanted, seen, await _digest(wanted.image), await _host_path(wanted.image, "echo"), out)
+        return await conduct_latencies(wanted, seen, await _digest(wanted.image), await _floor(wanted.image, "echo"), out)
 
 
-async def _host_path(image: str, program: str) -> str:
-    """Where the image's own `program` lies on this machine."""
-    from excise.storage.image import resolve  # noqa: PLC0415 - as above
+async def _floor(image: str, program: str) -> "Floor":
+    """The image's own `program`, by where it lies on this machine, with the image's variables."""
+    from excise.meter.latency import Floor  # noqa: PLC0415 - as above
+    from excise.storage.image import resolve  # noqa: PLC0415
 
     found = await resolve(image)
     for source, target in (*found.binds, (str(found.root), "/")):
         path = Path(source) / Path("/usr/bin").relative_to(target) / program if "/usr/bin".startswith(target) else None
         if path is not None and path.is_file():
-            return str(path)
+            return Floor(str(path), found.env)
     raise SpecError(f"image {image!r} has no /usr/bin/{program}, which the floor is measured with")
 
 

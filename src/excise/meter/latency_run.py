@@ -18,7 +18,7 @@ async def conduct_latencies(
     plan: LatencyPlan,
     seen: Mapping[str, Admitted | Skipped],
     image_digest: str | None,
-    floor_program: str,
+    floor: Floor,
     out: str | Path | None,
 ) -> tuple[LatencyHeader, tuple[LatencyTrial, ...]]:
     """Measure those who were admitted, and read back what was written."""
@@ -37,5 +37,5 @@ async def conduct_latencies(
         skipped=skipped,
     )
     with Writer(path, header) as writer:
-        await run_latencies(plan, admitted, Floor(floor_program), run_id, writer.add)
+        await run_latencies(plan, admitted, floor, run_id, writer.add)
     return load_latencies(path)
