@@ -11,9 +11,9 @@ import msgspec
 
 from excise.action import Exec, Observation, Shell
 from excise.clock import now_ns
-from excise.meter.admission import Admitted, one_line
+from excise.meter.admission import Admitted
 from excise.meter.latency_records import LatencyCell, LatencyPlan, LatencyTrial
-from excise.meter.privacy import without_home
+from excise.meter.privacy import one_line, without_home
 from excise.spec import Limits, Spec
 from excise.substrate import Capabilities, Handle, Substrate
 
@@ -29,7 +29,7 @@ class OtherWork(Exception):  # noqa: N818 - it is told as a reason, not raised t
 class Floor:
     """The least that the kernel asks for a program: spawn it and wait, synchronously, without pipes.
 
-    It gets the image's own variables, as in a sandbox: with LANG set a program loads a locale, and that is its work, not our tax.
+    It gets the image's own variables, as in a sandbox: with LANG set a program loads a locale, which is its work, not our tax.
     """
 
     def __init__(self, program: str, env: Mapping[str, str] | None = None) -> None:
