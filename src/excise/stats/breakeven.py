@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from excise.stats.estimate import Estimate
-from excise.stats.jackknife import FEWEST_BLOCKS, Blocks, student
+from excise.stats.jackknife import FEWEST_BLOCKS, Blocks, Sums, student
 from excise.stats.projection import Costs, Line, line_of
 
 Outcome = Literal["at", "always", "never", "equal"]
@@ -67,14 +67,12 @@ def _undecided(both: Blocks) -> tuple[float, float] | None:
     if both.n < FEWEST_BLOCKS:
         return None
 
-    def differences(name: str) -> tuple[float, list[float]]:
-        def of(line: Line) -> float:
-            return line.fixed_s if name == "fixed" else line.per_action_s
+    def difference(sums: Sums) -> Line:
+        return _difference(line_of(sums, "a."), line_of(sums, "b."))
 
-        each = [of(_difference(line_of(sums, "a."), line_of(sums, "b."))) for sums in both.without_each]
-        return of(_difference(line_of(both.sums, "a."), line_of(both.sums, "b."))), each
-
-    (fixed, fixed_each), (slope, slope_each) = differences("fixed"), differences("each")
+    found, without = difference(both.sums), [difference(sums) for sums in both.without_each]
+    fixed_each, slope_each = [line.fixed_s for line in without], [line.per_action_s for line in without]
+    fixed, slope = found.fixed_s, found.per_action_s
     reach = student(both.n - 1) ** 2
     # a n^2 + b n + c <= 0
     a = slope**2 - reach * _covariance(slope_each, slope_each)
@@ -98,10 +96,10 @@ def _where_not_above_zero(a: float, b: float, c: float) -> tuple[float, float]:
             return (0.0, 0.0)
         ends = sorted(((-b - math.sqrt(root)) / (2 * a), (-b + math.sqrt(root)) / (2 * a)))
         return (max(0.0, ends[0]), max(0.0, ends[1]))
-    # The slope may be zero: very long rollouts are never told apart, unless no length is.
-    if a == 0 and b == 0:
-        return (0.0, math.inf) if c <= 0 else (0.0, 0.0)
+    # The difference for each action may be zero, so very long rollouts are not told apart, unless hardly any are.
     if c <= 0:
         return (0.0, math.inf)
-    ends = [n for n in ([-c / b] if a == 0 else [(-b - math.sqrt(root)) / (2 * a), (-b + math.sqrt(root)) / (2 * a)]) if n > 0]
-    return (min(ends), math.inf) if ends else (0.0, 0.0)
+    if a == 0:
+        return (-c / b, math.inf) if b < 0 else (0.0, 0.0)
+    # It opens downwards and begins above zero: beyond its one crossing it stays below.
+    return ((-b - math.sqrt(root)) / (2 * a), math.inf)

@@ -48,7 +48,8 @@ def _worth(blocks: Sequence[Sequence[float]], middle: float, n: int) -> int:
         return n
     # Never more than there are values; and with few blocks the variance itself is uncertain, which costs some.
     worth = min(float(n), share * (1 - share) / variance)
-    return int(worth * (NormalDist().inv_cdf((1 + CONFIDENCE) / 2) / student(max(count - 1, 5))) ** 2)
+    worth *= (NormalDist().inv_cdf((1 + CONFIDENCE) / 2) / student(max(count - 1, 5))) ** 2
+    return max(count, int(worth))  # blocks are independent, whatever goes on inside them
 
 
 def _rank(rank: int, worth: int, n: int) -> int:

@@ -94,6 +94,14 @@ class Run:
 
         return min(there, key=far, default=None)
 
+    def starts_s(self, cell: Cell) -> list[list[float]]:
+        """How long each successful trial of `cell` took until a first command had answered, by block."""
+        found: dict[int, list[float]] = {}
+        for trial in self._measured:
+            if trial.cell == cell and trial.failure is None and not trial.rerun:
+                found.setdefault(trial.block, []).append(trial.start_ns / 1e9)
+        return list(found.values())
+
     def row(self, **factors: Any) -> Row:
         """The one row whose cell has these factors: `run.row(address="docker", shell="session")`."""
         unknown = sorted(factors.keys() - set(Cell.__struct_fields__))
