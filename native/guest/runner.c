@@ -58,7 +58,7 @@ static void runner_free(struct runner *runner)
     free(runner);
 }
 
-/* A runner that begins with `spawn` at once. */
+/* A runner whose `turn` is set: it begins at once, or waits to be woken. */
 static int runner_make(struct guest *guest, struct runner *runner)
 {
     int result = make_stacks(runner);
@@ -76,6 +76,17 @@ static int runner_make(struct guest *guest, struct runner *runner)
     runner->next = guest->runners.all;
     guest->runners.all = runner;
     return 0;
+}
+
+/* One to begin with: it is made and confined while the host hears that the sandbox is there, and the first action finds it. */
+static void runner_prepare(struct guest *guest)
+{
+    struct runner *runner = calloc(1, sizeof *runner);
+
+    if (runner == NULL || runner_make(guest, runner) < 0)
+        return; /* the first action will say why */
+    guest->runners.free = runner;
+    guest->runners.free_count = 1;
 }
 
 int runner_start(struct guest *guest, const struct spawn *spawn, bool tell_started, const struct runner_owner *calls, void *owner, struct runner **started)
@@ -168,7 +179,9 @@ int runners_open(struct guest *guest)
         return result;
     guest->runners.tell = ends[1];
     guest->runners.reports = (struct watch){.fd = ends[0], .ready = reported};
-    return watch_set(guest, &guest->runners.reports, EPOLLIN);
+    if ((result = watch_set(guest, &guest->runners.reports, EPOLLIN)) == 0)
+        runner_prepare(guest);
+    return result;
 }
 
 /* The end of a runner that sandboxed code killed, and of its action with it; one that had not begun is begun again by another. */

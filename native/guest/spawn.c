@@ -188,7 +188,11 @@ int spawn_become(const struct spawn *spawn)
     uint64_t no_signals = 0;
     int code;
 
-    sys(SYS_setsid);
+    /* A process group of its own; a session only where it matters, for a terminal or a shell: the kernel makes a scheduling group for each. */
+    if (spawn->terminal || spawn->program >= 0)
+        sys(SYS_setsid);
+    else
+        sys(SYS_setpgid, 0, 0);
     place_descriptors(spawn);
     if (spawn->terminal)
         sys(SYS_ioctl, 0, TIOCSCTTY, 0);
