@@ -12,7 +12,12 @@ from excise.address import parse
 from excise.errors import SpecError
 from excise.workloads.workload import Workload
 
-_OURS = {"t0": "excise.workloads.t0:T0"}
+_OURS = {
+    "t0": "excise.workloads.t0:T0",
+    "t1": "excise.workloads.t1:T1",
+    "t2": "excise.workloads.t2:T2",
+    "t2-net": "excise.workloads.t2_net:T2Net",
+}
 _GROUP = "excise.workloads"
 
 

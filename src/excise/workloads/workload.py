@@ -41,7 +41,8 @@ class Expect(msgspec.Struct, frozen=True, kw_only=True):
             return f"exit code {seen.exit_code}, not {self.exit_code}{_last_line(seen)}"
         if self.stdout is not None and seen.stdout != self.stdout:
             return f"it answered {seen.stdout[:_SHOWN_BYTES]!r}, not {self.stdout[:_SHOWN_BYTES]!r}"
-        return self._fault_in(seen.stdout)
+        fault = self._fault_in(seen.stdout)
+        return None if fault is None else f"{fault}{_last_line(seen)}"
 
     def _fault_in(self, output: bytes) -> str | None:
         if not output.endswith(self.tail):
@@ -50,7 +51,7 @@ class Expect(msgspec.Struct, frozen=True, kw_only=True):
         if self.sha256 is not None and (found := hashlib.sha256(body).hexdigest()) != self.sha256:
             return f"it answered {len(body)} bytes with digest {found[:12]}, not {self.sha256[:12]}: {body[:_SHOWN_BYTES]!r}"
         if self.pattern is not None and not re.search(self.pattern, body.decode("utf-8", "replace"), re.MULTILINE):
-            return f"it answered {body[-_SHOWN_BYTES:]!r}, which has no {self.pattern!r}"
+            return f"its answer has no {self.pattern!r} but {body[-_SHOWN_BYTES:]!r}"
         return None
 
 

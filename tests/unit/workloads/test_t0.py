@@ -50,7 +50,7 @@ def test_a_workload_is_named_as_an_address_is():
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("t9", "no workload is called 't9'; there are: t0"),
+        ("t9", "no workload is called 't9'; there are: t0, t1, t2, t2-net"),
         ("t0?steps=3", "t0 has no option 'steps'; its options: actions"),
         ("t0?actions=many", "t0[?]actions=many: Expected `int`"),
         ("t0?actions=0", "a rollout has at least one action"),
