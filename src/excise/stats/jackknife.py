@@ -16,6 +16,9 @@ from excise.stats.estimate import CONFIDENCE, Estimate
 FEWEST_BLOCKS = 6
 """Below this no interval is given; the same number that a median needs."""
 
+NEAR_ZERO = 3.0
+"""Standard errors within which a difference counts as near zero. Of 0.5 to 4, in simulation, those from 2 to 4 did well."""
+
 Sums = Mapping[str, float]
 
 
@@ -27,10 +30,14 @@ class Scale:
     back: Callable[[float], float]
     holds: Callable[[float], bool]
     """Whether a value has a place on this scale; where one has none, PLAIN is used."""
+    outward: bool = False
+    """The end away from zero reaches further, as it would on a logarithmic scale."""
 
 
 PLAIN = Scale(lambda x: x, lambda y: y, lambda _: True)
-"""For what may be below zero: differences, a slowdown."""
+"""Errors are alike on both sides."""
+SIGNED = Scale(lambda x: x, lambda y: y, lambda _: True, outward=True)
+"""For differences, which may be below zero: far from it noise multiplies them too, and near it does not."""
 POSITIVE = Scale(math.log, math.exp, lambda x: x > 0)
 """For times and ratios: noise multiplies them."""
 SHARE = Scale(lambda x: math.log(1 - x), lambda y: 1 - math.exp(y), lambda x: x < 1)
@@ -49,7 +56,7 @@ class Blocks:
         self._columns = columns
         self.sums: Sums = {name: math.fsum(column) for name, column in columns.items()}
 
-    def estimate(self, statistic: Callable[[Sums], float], scale: Scale = PLAIN) -> Estimate:
+    def estimate(self, statistic: Callable[[Sums], float], scale: Scale = PLAIN, confidence: float = CONFIDENCE) -> Estimate:
         """`statistic` of the columns' sums: a ratio, a difference, a mean. Without enough blocks, without interval."""
         value = statistic(self.sums)
         if self.n < FEWEST_BLOCKS:
@@ -57,9 +64,10 @@ class Blocks:
         without = [statistic(sums) for sums in self.without_each]
         if not all(map(scale.holds, (value, *without))):
             scale = PLAIN
-        reach = student(self.n - 1) * _error([scale.to(x) for x in without])
-        middle = scale.to(value)
-        low, high = sorted((scale.back(middle - reach), scale.back(middle + reach)))
+        reach = student(self.n - 1, confidence)
+        low, high = _reached(value, without, reach, scale)
+        if scale.outward and low < high:
+            low, high = _outward(value, without, reach, (low, high))
         return Estimate(value, low, high)
 
     def beside(self, other: "Blocks", mine: str = "a.", theirs: str = "b.") -> "Blocks | None":
@@ -78,6 +86,22 @@ class Blocks:
         return [{name: self.sums[name] - column[i] for name, column in self._columns.items()} for i in range(self.n)]
 
 
+def _reached(value: float, without: Sequence[float], reach: float, scale: Scale) -> tuple[float, float]:
+    """So many standard errors to both sides, on that scale."""
+    middle, error = scale.to(value), _error([scale.to(x) for x in without])
+    low, high = sorted((scale.back(middle - reach * error), scale.back(middle + reach * error)))
+    return low, high
+
+
+def _outward(value: float, without: Sequence[float], reach: float, ends: tuple[float, float]) -> tuple[float, float]:
+    """Move the end that is away from zero to where a scale puts it that is logarithmic some standard errors from zero."""
+    near = NEAR_ZERO * _error(without)
+    low, high = _reached(
+        value, without, reach, Scale(lambda x: math.asinh(x / near), lambda y: near * math.sinh(y), lambda _: True)
+    )
+    return (ends[0], max(ends[1], high)) if value > 0 else (min(ends[0], low), ends[1])
+
+
 def _error(without: Sequence[float]) -> float:
     """The standard error of a statistic, from its values without each block."""
     n = len(without)
@@ -85,9 +109,9 @@ def _error(without: Sequence[float]) -> float:
     return math.sqrt((n - 1) / n * math.fsum((x - middle) ** 2 for x in without))
 
 
-def student(v: int) -> float:
-    """How many standard errors a 95 % interval reaches with v degrees of freedom, by the series in 1 / v (v of 5 or more)."""
-    z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
+def student(v: int, confidence: float = CONFIDENCE) -> float:
+    """How many standard errors an interval reaches with v degrees of freedom, by the series in 1 / v (v of 5 or more)."""
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
     return (
         z
         + (z**3 + z) / (4 * v)

@@ -10,7 +10,7 @@ from excise.meter.records import Cell, Header, Skipped
 from excise.meter.results import Results, scan
 from excise.stats.condensed import Condensed, condense
 from excise.stats.estimate import Estimate
-from excise.stats.jackknife import PLAIN, POSITIVE, Blocks, Scale, Sums
+from excise.stats.jackknife import POSITIVE, SIGNED, Blocks, Scale, Sums
 from excise.stats.rows import Row
 from excise.stats.tabulate import tabulate
 
@@ -141,7 +141,7 @@ def ratio(above: Row, below: Row) -> Estimate:
 
 def difference_s(above: Row, below: Row) -> Estimate:
     """Mean total of one row less another's, paired within blocks."""
-    return _compare(above, below, lambda sums: (sums["a"] - sums["b"]) / sums["blocks"], PLAIN)
+    return _compare(above, below, lambda sums: (sums["a"] - sums["b"]) / sums["blocks"], SIGNED)
 
 
 def _compare(above: Row, below: Row, statistic: Callable[[Sums], float], scale: Scale) -> Estimate:

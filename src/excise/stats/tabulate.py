@@ -9,7 +9,7 @@ from excise.meter.records import Cell
 from excise.stats.condensed import Condensed
 from excise.stats.decomposition import Terms, decompose
 from excise.stats.estimate import Estimate
-from excise.stats.jackknife import PLAIN, POSITIVE, SHARE, Blocks, Sums
+from excise.stats.jackknife import POSITIVE, SHARE, SIGNED, Blocks, Sums
 from excise.stats.proportion import wilson
 from excise.stats.quantile import clustered
 from excise.stats.rows import Row
@@ -68,7 +68,7 @@ def _with_times(found: Row, good: Sequence[Condensed], references: Mapping[int, 
     blocks = _blocks(used, terms)
 
     def mean(name: str, by: str = "rollouts") -> Estimate:
-        return blocks.estimate(_ratio(name, by), PLAIN if name in _SIGNED else POSITIVE)
+        return blocks.estimate(_ratio(name, by), SIGNED if name in _SIGNED else POSITIVE)
 
     totals = list(_by_block(good, lambda trial: trial.total_s).values())
     actions = [[took / 1e9 for took in trial.actions_ns] for trial in good]

@@ -9,7 +9,7 @@ import msgspec
 from excise.address import parse
 from excise.meter.records import Cell
 from excise.stats.estimate import Estimate
-from excise.stats.jackknife import PLAIN, Sums
+from excise.stats.jackknife import SIGNED, Sums
 from excise.stats.projection import Costs, Scenario, line_of, worker_hours
 from excise.stats.rows import Row
 
@@ -118,7 +118,7 @@ def difference_s(first: Costs, second: Costs, scenario: Scenario) -> Estimate | 
     def saving(sums: Sums) -> float:
         return scenario.seconds(line_of(sums, "a.")) - scenario.seconds(line_of(sums, "b."))
 
-    return both.estimate(saving, PLAIN)
+    return both.estimate(saving, SIGNED)
 
 
 def _batch(now: Row, scenario: Scenario) -> WhatIf | None:
