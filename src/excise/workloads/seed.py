@@ -21,8 +21,6 @@ from excise.errors import SpecError
 from excise.workloads.index import Archive, Settings, fetch, settings
 from excise.workloads.lift import add_method, patch, replace_function
 
-DIRECTORY = "attrs"
-"""What the repository is called where it is cloned to."""
 BUNDLE, PATCH, BARE = "seed.bundle", "fix.patch", "repository.git"
 _GIT_TIMEOUT_S = 60.0
 _WHO = "Excise <seed@excise.invalid>"

@@ -43,8 +43,16 @@ class OnSeed:
             raise RuntimeError("the seed repository is not built yet: use the workload inside `async with hosted(...)`")
         return self._seed
 
-    def upload(self) -> Write:
+    def upload(self) -> Step:
         """The repository as one file in the sandbox's working directory."""
+        return Step("repository", (self._write(),), Stage.REPO)
+
+    def preload(self) -> Step:
+        """The working directory as the repository, at its commit."""
+        script = Shell(commands.preload(self.recipe, BUNDLE), timeout_s=commands.TIMEOUT_S)
+        return Step("repository", (self._write(), script), Stage.REPO)
+
+    def _write(self) -> Write:
         assert self.seed is not None
         return Write(BUNDLE, self._bundle)
 
@@ -63,9 +71,8 @@ class T1(OnSeed):
         return "t1" if self._actions == 10 else f"t1?actions={self._actions}"
 
     def spec(self, image: str) -> Spec:
-        clone = Shell(commands.clone_script(self.recipe, BUNDLE), timeout_s=commands.TIMEOUT_S)
-        return Spec(image=image, env=ENV, steps=(Step("repository", (self.upload(), clone), Stage.REPO),))
+        return Spec(image=image, env=ENV, steps=(self.preload(),))
 
     def turns(self, nonce: str) -> tuple[Turn, ...]:
-        known = commands.INSPECT
-        return tuple(known[index % len(known)](self.recipe, f"{nonce}-{index}") for index in range(self._actions))
+        site, known = commands.Site(self.recipe, "."), commands.INSPECT
+        return tuple(known[index % len(known)](site, f"{nonce}-{index}") for index in range(self._actions))

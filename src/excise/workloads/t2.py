@@ -5,13 +5,15 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from excise.errors import SpecError
-from excise.spec import Spec, Stage, Step
+from excise.spec import Spec
 from excise.workloads import commands
 from excise.workloads.commands import Command, Runner
 from excise.workloads.seed import BUNDLE, RECIPES
 from excise.workloads.t1 import ENV, OnSeed
 from excise.workloads.workload import Turn
 
+DIRECTORY = "attrs"
+"""Where the clone goes."""
 SHORTEST = 10
 _TESTS = "tests"
 MIX: Mapping[str, int] = {"inspect": 40, "execute": 30, "modify": 20, _TESTS: 10}
@@ -21,43 +23,51 @@ MIX: Mapping[str, int] = {"inspect": 40, "execute": 30, "modify": 20, _TESTS: 10
 class T2(OnSeed):
     """Ten actions from clone to a passing test, or more with others in their midst; the same ones in every trial."""
 
-    def __init__(self, actions: int = SHORTEST, runner: Runner = "pytest", bug: Literal["a", "b"] = "a") -> None:
+    def __init__(
+        self,
+        actions: int = SHORTEST,
+        runner: Runner = "pytest",
+        bug: Literal["a", "b"] = "a",
+        preloaded: bool = False,
+    ) -> None:
+        """`preloaded`: the repository is part of the start state, and a checkout stands in for the clone."""
         if actions < SHORTEST:
             raise SpecError(
                 f"actions={actions}: clone, inspect, patch and test are {SHORTEST} actions; give at least that many"
             )
         super().__init__(RECIPES[bug])
-        self._actions = actions
+        self._options = {"actions": actions, "runner": runner, "bug": bug, "preloaded": str(preloaded).lower()}
         self._runner: Runner = runner
+        self._preloaded = preloaded
         self._middle = middle(actions - SHORTEST)
+        self._site = commands.Site(self.recipe, "." if preloaded else DIRECTORY)
 
     @property
     def name(self) -> str:
-        given = {"actions": self._actions, "runner": self._runner, "bug": self.recipe.name}
-        usual = {"actions": SHORTEST, "runner": "pytest", "bug": "a"}
-        options = "&".join(f"{key}={value}" for key, value in given.items() if value != usual[key])
+        usual = {"actions": SHORTEST, "runner": "pytest", "bug": "a", "preloaded": "false"}
+        options = "&".join(f"{key}={value}" for key, value in self._options.items() if value != usual[key])
         return self._named + (f"?{options}" if options else "")
 
     _named = "t2"
 
     def spec(self, image: str) -> Spec:
-        return Spec(image=image, env=ENV, steps=(Step("repository", (self.upload(),), Stage.REPO),))
+        return Spec(image=image, env=ENV, steps=(self.preload() if self._preloaded else self.upload(),))
 
-    def _origin(self) -> str:
-        return BUNDLE
+    def _begin(self, word: str) -> Turn:
+        return commands.checkout(self._site, word) if self._preloaded else commands.clone(self._site, word, BUNDLE)
 
     def turns(self, nonce: str) -> tuple[Turn, ...]:
-        words = [f"{nonce}-{index}" for index in range(self._actions)]
-        recipe, patch, patched, tested = self.recipe, *words[-3:]
+        site, words = self._site, [f"{nonce}-{index}" for index in range(SHORTEST + len(self._middle))]
+        patch, patched, tested = words[-3:]
         first = (commands.ls, commands.log, commands.grep, commands.sed, commands.search)
         return (
-            commands.clone(recipe, words[0], self._origin()),
-            *(command(recipe, word) for command, word in zip(first, words[1:6], strict=True)),
-            commands.run_test(recipe, words[6], self._runner, passes=False),
+            self._begin(words[0]),
+            *(command(site, word) for command, word in zip(first, words[1:6], strict=True)),
+            commands.run_test(site, words[6], self._runner, passes=False),
             *(self._turn(kind, number, word) for (kind, number), word in zip(self._middle, words[7:-3], strict=True)),
             commands.write_patch(self.seed.patch(), patch),
-            commands.apply_patch(recipe, patched, written=patch),
-            commands.run_test(recipe, tested, self._runner, passes=True),
+            commands.apply_patch(site, patched, written=patch),
+            commands.run_test(site, tested, self._runner, passes=True),
         )
 
     def _turn(self, kind: str, number: int, word: str) -> Turn:
@@ -67,8 +77,8 @@ class T2(OnSeed):
             "modify": commands.MODIFY,
         }
         if kind == _TESTS:
-            return commands.run_test(self.recipe, word, self._runner, passes=False)
-        return known[kind][number % len(known[kind])](self.recipe, word)
+            return commands.run_test(self._site, word, self._runner, passes=False)
+        return known[kind][number % len(known[kind])](self._site, word)
 
 
 def middle(count: int) -> tuple[tuple[str, int], ...]:

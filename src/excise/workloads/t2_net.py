@@ -5,11 +5,15 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 from excise.errors import SubstrateError
 from excise.spec import Allow, Spec
+from excise.workloads import commands
+from excise.workloads.commands import Runner
 from excise.workloads.t1 import ENV
-from excise.workloads.t2 import T2
+from excise.workloads.t2 import SHORTEST, T2
+from excise.workloads.workload import Turn
 
 HOST = "127.0.0.2"
 """Of this host, and not the address that programs leave their proxy out for."""
@@ -23,6 +27,9 @@ class T2Net(T2):
     _named = "t2-net"
     _port = 0
 
+    def __init__(self, actions: int = SHORTEST, runner: Runner = "pytest", bug: Literal["a", "b"] = "a") -> None:
+        super().__init__(actions, runner, bug)
+
     @asynccontextmanager
     async def hosted(self, cache: Path) -> AsyncGenerator[None]:
         async with super().hosted(cache), _serving(self.seed.served) as self._port:
@@ -31,8 +38,8 @@ class T2Net(T2):
     def spec(self, image: str) -> Spec:
         return Spec(image=image, env=ENV, network=Allow((HOST,), (self._port,)))
 
-    def _origin(self) -> str:
-        return f"http://{HOST}:{self._port}/"
+    def _begin(self, word: str) -> Turn:
+        return commands.clone(self._site, word, f"http://{HOST}:{self._port}/")
 
 
 @asynccontextmanager

@@ -38,7 +38,9 @@ def turns_of(workload: Workload, cache: Path, nonce: str = "n") -> tuple[Turn, .
 
 
 @pytest.mark.parametrize("address", HOST_ROOTS)
-@pytest.mark.parametrize("name", ["t1", "t2?runner=plain", "t2?actions=25&runner=plain", "t2?runner=plain&bug=b"])
+@pytest.mark.parametrize(
+    "name", ["t1", "t2?runner=plain", "t2?actions=25&runner=plain&preloaded=true", "t2?runner=plain&bug=b"]
+)
 def test_the_answers_are_the_expected_ones(
     address: str, name: str, cache: Path, runs_here: Callable[[str], None], has_tools: None
 ) -> None:
@@ -58,6 +60,33 @@ def test_without_pytest_the_reason_is_told(cache: Path, runs_here: Callable[[str
     found = asyncio.run(faults(make("t2?runner=conftest"), "chroot", "excise/base", cache))
     assert [one.partition(":")[0] for one in found] == ["6", "9"]
     assert "No module named 'hypothesis'" in found[0]
+
+
+def test_the_same_text_runs_in_a_shell_that_persists(cache: Path, has_tools: None) -> None:
+    workload = make("t2?runner=plain&preloaded=true&actions=20")
+    turns = turns_of(workload, cache)
+    in_session = tuple(
+        msgspec.structs.replace(turn, action=msgspec.structs.replace(turn.action, session="main"))
+        if isinstance(turn.action, Shell)
+        else turn
+        for turn in turns
+    )
+    assert asyncio.run(faults(workload, "local", "host", cache, in_session)) == []
+
+
+def test_git_brings_a_preloaded_repository_back(cache: Path, has_tools: None) -> None:
+    """The working directory is the repository, so a second rollout finds the start state again."""
+
+    async def twice() -> list[str | None]:
+        workload = make("t2?runner=plain&preloaded=true&actions=16")
+        async with hosted(workload, cache), Sandbox("local", workload.spec("host")) as box:
+            found: list[str | None] = []
+            for nonce in ("aaaa", "bbbb"):
+                found += [turn.expect.fault(await box.run(turn.action)) for turn in workload.turns(nonce)]
+                assert (await box.run("git reset -q --hard && git clean -qfdx")).ok
+            return found
+
+    assert asyncio.run(twice()) == [None] * 32
 
 
 def test_cloned_over_http(cache: Path, runs_here: Callable[[str], None], has_tools: None) -> None:
@@ -144,6 +173,7 @@ def test_a_longer_trajectory_begins_and_ends_as_the_short_one(cache: Path) -> No
         ("t2?bug=b&actions=150", "t2?actions=150&bug=b"),
         ("t2-net?runner=plain", "t2-net?runner=plain"),
         ("t1?actions=10", "t1"),
+        ("t2?preloaded=true", "t2?preloaded=true"),
     ],
 )
 def test_a_workload_has_one_name(text: str, name: str) -> None:
