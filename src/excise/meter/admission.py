@@ -5,9 +5,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from excise.errors import CapacityError, CreateError, ExciseError, ReadyTimeout, SandboxLost
+from excise.errors import CapacityError, CreateError, ReadyTimeout, SandboxLost
 from excise.meter.null import NullSubstrate
-from excise.meter.privacy import without_home
+from excise.meter.places import Recreate
+from excise.meter.privacy import one_line, without_home
 from excise.meter.records import Harness, Skipped
 from excise.meter.trial import roll_out
 from excise.sandbox import Sandbox
@@ -16,7 +17,7 @@ from excise.substrate import Capabilities, Substrate
 from excise.workloads.workload import Workload
 
 _HARNESS_TRIALS = 20
-_TRIES = 3
+TRIES = 3
 """One of five creates may fail and still 99 of 100 runs have the row."""
 
 
@@ -61,7 +62,7 @@ async def admit(substrate: Substrate, spec: Spec, address: str | None = None) ->
 
 
 async def _make_one(substrate: Substrate, spec: Spec) -> None:
-    for tries_left in reversed(range(_TRIES)):
+    for tries_left in reversed(range(TRIES)):
         try:
             async with Sandbox(substrate, spec):
                 return
@@ -70,15 +71,9 @@ async def _make_one(substrate: Substrate, spec: Spec) -> None:
                 raise
 
 
-def one_line(error: Exception) -> str:
-    """An error of ours speaks for itself; of another, its name is half of what it says."""
-    text = " ".join(str(error).split())
-    return text if isinstance(error, ExciseError) else f"{type(error).__name__}: {text}"
-
-
 async def calibrate(workload: Workload, image: str) -> Harness:
     """What the instrument costs: the same rollout, by the same code, where the substrate does nothing."""
-    nothing = NullSubstrate()
-    seen = [await roll_out(nothing, workload, image, nulls=False) for _ in range(_HARNESS_TRIALS)]
+    nowhere = Recreate(NullSubstrate(), workload.spec(image))
+    seen = [await roll_out(nowhere, workload) for _ in range(_HARNESS_TRIALS)]
     rollout_s = statistics.median(one.wall_ns for one in seen) / 1e9
     return Harness(rollout_s=rollout_s, action_s=rollout_s / len(workload.turns("")))

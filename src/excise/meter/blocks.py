@@ -2,16 +2,13 @@
 
 import itertools
 import random
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from excise.clock import now_ns
 from excise.meter.records import Cell, Plan, Trial
-from excise.meter.trial import roll_out, watch
-from excise.substrate import Substrate
-from excise.workloads.workload import Workload
+from excise.meter.rounds import Rounds, Slot
 
 BLOCKS_AT_LEAST = 1
 
@@ -29,99 +26,90 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     elapsed_s: float
     left_s: float | None
+    cell: Cell | None = None
 
 
-class Bench(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan's names stand for here. `nulls`: the addresses beside whose actions null actions run."""
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run that goes on has behind it."""
 
-    substrates: Mapping[str, Substrate]
-    workloads: Mapping[str, Workload]
-    nulls: frozenset[str]
+    next_block: int = 0
+    """No number is given twice: a block that was cut off stays as it is, and out of the table."""
+    measured: int = 0
+    """Whole blocks, warm-ups not counted."""
+    elapsed_s: float = 0.0
 
 
-class Slot(NamedTuple):
-    """One cell's place in a run."""
-
-    block: int
-    position: int
-    cell: Cell
+NOTHING = Done()
 
 
 async def run_blocks(
-    plan: Plan, bench: Bench, run_id: str, keep: Callable[[Trial], None], tell: Callable[[Progress], None]
+    plan: Plan, rounds: Rounds, keep: Callable[[Trial], None], tell: Callable[[Progress], None], done: Done = NOTHING
 ) -> None:
-    """Run `plan` to its end; `keep` gets every trial when it is over, `tell` hears before each."""
+    """Run `plan` to its end; `keep` gets every trial when it is over, `tell` hears before each. Each beginning warms up."""
     begun_ns = now_ns()
     took_s: list[float] = []
-    for block in itertools.count():
-        elapsed_s = (now_ns() - begun_ns) / 1e9
-        if not room(plan, block, elapsed_s, took_s):
+
+    def elapsed_s() -> float:
+        return done.elapsed_s + (now_ns() - begun_ns) / 1e9
+
+    for number in itertools.count():
+        since_s = elapsed_s()
+        if not room(plan, number, since_s, took_s, done.measured):
             return
+        block = done.next_block + number
+        loud: list[Slot] = []
         for position, cell in enumerate(order(plan, block)):
-            slot = Slot(block, position, cell)
-            tell(_progress(plan, slot, (now_ns() - begun_ns) / 1e9, took_s))
-            keep(await _trial(plan, bench, run_id, slot))
-        took_s.append((now_ns() - begun_ns) / 1e9 - elapsed_s)
+            slot = Slot(block, position, cell, warmup=number < plan.warmup_blocks)
+            tell(_progress(plan, slot, elapsed_s(), took_s, done))
+            for trial in await rounds.run(slot):
+                keep(trial)
+                if trial.noisy and trial.lane == 0:
+                    loud.append(slot._replace(rerun=True))
+        for slot in loud if plan.rerun_noisy else ():
+            for trial in await rounds.run(slot):
+                keep(trial)
+        took_s.append(elapsed_s() - since_s)
 
 
 def order(plan: Plan, block: int) -> list[Cell]:
-    """The cells of one block, shuffled by seed and block alone: a resumed run goes on as it would have."""
+    """The cells of one block, shuffled by seed and block alone: a resumed run goes on as it would have.
+
+    Cold cells are last: each of them empties the page cache for all, and after it everybody else must be warmed again.
+    """
     shuffler = random.Random(f"{plan.seed}:{block}")  # noqa: S311 - an order, not a secret
-    return shuffler.sample(plan.cells, len(plan.cells))
+    return sorted(shuffler.sample(plan.cells, len(plan.cells)), key=lambda cell: cell.state == "cold")
 
 
-def room(plan: Plan, block: int, elapsed_s: float, took_s: list[float]) -> bool:
+def room(plan: Plan, number: int, elapsed_s: float, took_s: Sequence[float], measured: int = 0) -> bool:
     """Whether another block fits. Warm-ups and one measured block always run: less would be no result."""
-    measured = block - plan.warmup_blocks
-    if measured < BLOCKS_AT_LEAST:
-        return True
-    if plan.blocks is not None and measured >= plan.blocks:
+    done = measured + max(0, number - plan.warmup_blocks)
+    if plan.blocks is not None and done >= plan.blocks:
         return False
+    if done < BLOCKS_AT_LEAST:
+        return True
     return plan.budget_s is None or elapsed_s + _block_s(plan, took_s) <= plan.budget_s
 
 
-def _block_s(plan: Plan, took_s: list[float]) -> float:
+def _block_s(plan: Plan, took_s: Sequence[float]) -> float:
     """What the next block will take: as the measured ones did, or the warm-ups while there are none."""
     known = took_s[plan.warmup_blocks :] or took_s
     return sum(known) / len(known) if known else 0.0
 
 
-def _progress(plan: Plan, slot: Slot, elapsed_s: float, took_s: list[float]) -> Progress:
-    block, position, cell = slot
-    blocks = None if plan.blocks is None else plan.blocks + plan.warmup_blocks
+def _progress(plan: Plan, slot: Slot, elapsed_s: float, took_s: Sequence[float], done: Done) -> Progress:
+    blocks = None if plan.blocks is None else plan.blocks - done.measured + plan.warmup_blocks + done.next_block
     left_s = None if plan.budget_s is None else max(0.0, plan.budget_s - elapsed_s)
     if took_s and blocks is not None:
-        by_blocks_s = _block_s(plan, took_s) * (blocks - block - position / len(plan.cells))
+        by_blocks_s = _block_s(plan, took_s) * (blocks - slot.block - slot.position / len(plan.cells))
         left_s = by_blocks_s if left_s is None else min(left_s, by_blocks_s)
     return Progress(
-        block=block,
+        block=slot.block,
         blocks=blocks,
-        warmup=block < plan.warmup_blocks,
-        position=position,
+        warmup=slot.warmup,
+        position=slot.position,
         cells=len(plan.cells),
-        address=cell.address,
+        address=slot.cell.address,
         elapsed_s=elapsed_s,
         left_s=left_s,
-    )
-
-
-async def _trial(plan: Plan, bench: Bench, run_id: str, slot: Slot) -> Trial:
-    block, position, cell = slot
-    quiet = await watch(plan.quiet_s)
-    seen = await roll_out(
-        bench.substrates[cell.address], bench.workloads[cell.workload], plan.image, nulls=cell.address in bench.nulls
-    )
-    return Trial(
-        run=run_id,
-        block=block,
-        position=position,
-        cell=cell,
-        warmup=block < plan.warmup_blocks,
-        wall_ns=seen.wall_ns,
-        apart_ns=seen.apart_ns,
-        cpu_s=seen.cpu_s,
-        steal_s=seen.steal_s,
-        quiet=quiet,
-        failure=seen.failure,
-        spans=seen.spans,
+        cell=slot.cell,
     )

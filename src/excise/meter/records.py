@@ -1,6 +1,6 @@
 """What a results directory holds: one Header (run.json) and one Trial a line (trials.jsonl).
 
-A trial's spans are named after what they are: create, ready, action, cleanup, and the three below. docs/schema has all of it as
+A trial's spans are named after what they are: create, ready, action, cleanup, and those below. docs/schema has all of it as
 JSON Schema.
 """
 
@@ -16,7 +16,9 @@ READABLE = (2, 3)
 """Schemas that still load: what 3 added has defaults that say what 2 did."""
 
 NULL = "null"
-"""The span name of what belongs to the instrument, not to the rollout: a null action, or asking the sandbox who it is."""
+"""The span name of an interleaved null action; it belongs to the instrument, not to the rollout."""
+IDENTITY = "identity"
+"""The span name of asking a sandbox who it is, which is the instrument's too."""
 THINK = "think"
 """The span name of a wait between actions, as a model's would be: neither tax nor work."""
 RESET = "reset"
@@ -28,6 +30,8 @@ ShellMode = Literal["exec", "shell", "login", "session"]
 """exec: actions as the workload says. shell: commands by `sh -c`. login: by `bash -lc`. session: all in one live session."""
 Reset = Literal["recreate", "git", "snapshot", "fork"]
 """How a rollout comes to its start state: a new sandbox, `git reset` and `git clean` in the old, its snapshot, a fork."""
+AS_RECORDED = -1.0
+"""A think time that stands for those of a recorded trajectory."""
 STATES: tuple[State, ...] = get_args(State)
 SHELLS: tuple[ShellMode, ...] = get_args(ShellMode)
 RESETS: tuple[Reset, ...] = get_args(Reset)
@@ -45,7 +49,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     concurrency: int = 1
     """How many rollouts at once; each is a Trial with a lane of its own."""
     think_s: float = 0.0
-    """How long the harness waits between actions."""
+    """How long the harness waits between actions; AS_RECORDED: as long as whoever was recorded."""
 
     def factors(self) -> dict[str, str]:
         """What differs from the defaults, in words; empty for a plain cell."""
@@ -54,7 +58,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.concurrency != 1:
             found["concurrency"] = str(self.concurrency)
         if self.think_s:
-            found["think"] = f"{self.think_s:g} s"
+            found["think"] = "as recorded" if self.think_s == AS_RECORDED else f"{self.think_s:g} s"
         return found
 
 
@@ -185,3 +189,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     provenance: Provenance
     skipped: tuple[Skipped, ...] = ()
     harness: Harness | None = None
+    witness: str | None = None
+    """Whose answers everybody's must be."""
+    answers: Mapping[str, tuple[str, ...]] = {}
+    """By workload: digests of the witness's answers, one an action. Some are the same nowhere twice, and judge nobody."""

@@ -3,6 +3,7 @@
 A bundle that is given away may hold trials.jsonl.gz instead.
 """
 
+import fcntl
 import gzip
 import os
 import secrets
@@ -21,6 +22,10 @@ from excise.meter.records import READABLE, Cell, Header, Trial
 HEADER = "run.json"
 TRIALS = "trials.jsonl"
 COMPRESSED = "trials.jsonl.gz"
+LOG = "measure.log"
+"""What a run in the background says; it is there before the run is."""
+
+_CHUNK_BYTES = 1 << 16
 
 T = TypeVar("T")
 R = TypeVar("R", Trial, LatencyTrial)
@@ -59,28 +64,40 @@ def default_path(run_id: str) -> Path:
 
 def refuse_used(path: Path) -> None:
     """A SpecError if something is at `path` already, unless it is an empty directory."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if path.exists() and (not path.is_dir() or any(entry.name != LOG for entry in path.iterdir())):
         raise SpecError(f"{path} is in use already: name another directory with --out, results are never overwritten")
 
 
 class Writer:
-    """Opens a results directory and adds to it. The directory must be new or empty."""
+    """Opens a results directory and adds to it. The directory must be new or empty, or `go_on` with this very run."""
 
-    def __init__(self, path: Path, header: Header | LatencyHeader) -> None:
+    def __init__(self, path: Path, header: Header | LatencyHeader, *, go_on: bool = False) -> None:
         self._path = path
         self._header = header
+        self._go_on = go_on
         self._descriptor = -1
 
     def __enter__(self) -> Self:
         with _plain_errors(self._path):
-            self._path.mkdir(parents=True, exist_ok=True)
-            refuse_used(self._path)
-            whole = msgspec.json.format(msgspec.json.encode(self._header), indent=2) + b"\n"
-            part = self._path / f".{HEADER}"
-            part.write_bytes(whole)
-            part.rename(self._path / HEADER)
-            self._descriptor = os.open(self._path / TRIALS, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            if not self._go_on:
+                self._begin()
+            self._descriptor = os.open(self._path / TRIALS, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.__exit__()
+            raise SpecError(f"{self._path} is being written by another excise: wait for it, or end that one first") from None
+        if self._go_on:
+            _drop_cut_line(self._descriptor)
         return self
+
+    def _begin(self) -> None:
+        self._path.mkdir(parents=True, exist_ok=True)
+        refuse_used(self._path)
+        whole = msgspec.json.format(msgspec.json.encode(self._header), indent=2) + b"\n"
+        part = self._path / f".{HEADER}"
+        part.write_bytes(whole)
+        part.rename(self._path / HEADER)
 
     def add(self, trial: Trial | LatencyTrial) -> None:
         """One write a line: what a crash can leave is a cut last line, never two lines mixed."""
@@ -93,6 +110,20 @@ class Writer:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _drop_cut_line(descriptor: int) -> None:
+    """End the file after its last whole line: what follows was cut off while it was written."""
+    size = os.fstat(descriptor).st_size
+    end = size
+    while end:
+        begin = max(0, end - _CHUNK_BYTES)
+        found = os.pread(descriptor, end - begin, begin).rfind(b"\n")
+        if found >= 0:
+            os.ftruncate(descriptor, begin + found + 1)
+            return
+        end = begin
+    os.ftruncate(descriptor, 0)
 
 
 class _plain_errors:  # noqa: N801 - reads as a phrase where it is used

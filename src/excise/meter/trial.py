@@ -9,18 +9,34 @@ import msgspec
 from excise.action import Action, Observation
 from excise.clock import now_ns
 from excise.errors import SubstrateError
-from excise.meter.host import counters
+from excise.meter import identity
+from excise.meter.answers import digests
+from excise.meter.host import Used, between, counters
 from excise.meter.null import null_of
+from excise.meter.places import Place
 from excise.meter.privacy import without_home
-from excise.meter.records import NULL, Quiet
+from excise.meter.records import AS_RECORDED, IDENTITY, NULL, THINK, Quiet, ShellMode
+from excise.meter.shells import in_mode
 from excise.sandbox import Sandbox
-from excise.spec import Spec
-from excise.substrate import Substrate
-from excise.trace import Span, Trace, recording
+from excise.trace import Span, Trace, recording, span
 from excise.workloads.workload import Turn, Workload
 
 _SANDBOX_DIGITS = 8
 _LONGEST_REASON = 300
+
+
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the meter adds to a workload's actions, or changes about them."""
+
+    nulls: bool = False
+    """Beside each action runs a null action."""
+    shell: ShellMode = "exec"
+    think_s: float = 0.0
+    host: identity.Host | None = None
+    """Of this meter, to ask each sandbox who it is; None: it is not asked."""
+
+
+PLAIN = Conditions()
 
 
 class Rollout(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,10 +44,12 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True):
 
     wall_ns: int
     apart_ns: int
+    apart: Used
     spans: tuple[Span, ...]
     failure: str | None
-    cpu_s: float
-    steal_s: float
+    answers: tuple[str, ...] = ()
+    """A digest of each answer; empty if it failed."""
+    who: identity.Answer = identity.Answer()
 
 
 class Apart:
@@ -39,22 +57,29 @@ class Apart:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self.wall_ns, self.busy_s, self.steal_s = 0, 0.0, 0.0
+        self.wall_ns = 0
+        self.used = Used(written_bytes=0)
+
+    @property
+    def sandbox(self) -> str:
+        """As spans name it."""
+        return self._trace.spans[-1].sandbox if self._trace.spans else ""
 
     async def run_null(self, box: Sandbox, action: Action) -> None:
-        """The null action that goes with `action`; its span is called so."""
-        begun, before = now_ns(), counters()
+        """The null action that goes with `action`."""
+        answer = await self.run(box, null_of(action), NULL)
+        if not answer.ok:
+            raise SubstrateError(f"the null action beside {type(action).__name__} failed: {answer.text or answer.end.value}")
+
+    async def run(self, box: Sandbox, action: Action, name: str) -> Observation:
+        """An action of the instrument's; its span has this name."""
+        begun, before, spans = now_ns(), counters(), len(self._trace.spans)
         try:
-            answer = await box.run(null_of(action))
-            self._trace.spans[-1].name = NULL
-            if not answer.ok:
-                raise SubstrateError(
-                    f"the null action beside {type(action).__name__} failed: {answer.text or answer.end.value}"
-                )
+            return await box.run(action)
         finally:
-            after = counters()
-            self.busy_s += after.busy_s - before.busy_s
-            self.steal_s += after.steal_s - before.steal_s
+            for one in self._trace.spans[spans:]:
+                one.name = name
+            self.used += between(before, counters())
             self.wall_ns += now_ns() - begun
 
 
@@ -74,41 +99,61 @@ async def watch(quiet_s: float) -> Quiet:
     )
 
 
-async def roll_out(substrate: Substrate, workload: Workload, image: str, *, nulls: bool) -> Rollout:
+async def roll_out(place: Place, workload: Workload, conditions: Conditions = PLAIN) -> Rollout:
     """One rollout of `workload`. Whatever goes wrong in it is its failure, told in one sentence, and nobody else's."""
     nonce = secrets.token_hex(8)
-    turns, spec = workload.turns(nonce), workload.spec(image)
-    trace, seen = Trace(), list[Observation]()
-    apart = Apart(trace)
+    turns = workload.turns(nonce)
+    trace = Trace()
+    acts = _Acts(turns, conditions, Apart(trace), nonce)
     error: Exception | None = None
-    before, begun = counters(), now_ns()
+    begun = now_ns()
     with recording(trace):
         try:
-            await _act(substrate, spec, turns, seen, apart if nulls else None)
+            async with place.sandbox(trace) as box:
+                await acts.run(box)
         except Exception as caught:  # noqa: BLE001 - a fault of one substrate must not cost the others their rows
             error = caught
     wall_ns = now_ns() - begun
-    after = counters()
-    reason = _described(error) if error is not None else _fault(turns, seen)
+    reason = _described(error) if error is not None else _fault(turns, acts.seen)
     return Rollout(
         wall_ns=wall_ns,
-        apart_ns=apart.wall_ns,
-        spans=tuple(_relative(span, begun) for span in trace.spans),
+        apart_ns=acts.apart.wall_ns,
+        apart=acts.apart.used,
+        spans=tuple(_relative(one, begun) for one in trace.spans),
         failure=None if reason is None else _clean(reason, nonce),
-        cpu_s=round(after.busy_s - before.busy_s - apart.busy_s, 6),
-        steal_s=round(after.steal_s - before.steal_s - apart.steal_s, 6),
+        answers=digests(turns, acts.seen, nonce) if reason is None else (),
+        who=acts.who,
     )
 
 
-async def _act(substrate: Substrate, spec: Spec, turns: Sequence[Turn], seen: list[Observation], apart: Apart | None) -> None:
-    async with Sandbox(substrate, spec) as box:
-        for index, turn in enumerate(turns):
+class _Acts:
+    """The actions of one rollout, and what came of them."""
+
+    def __init__(self, turns: Sequence[Turn], conditions: Conditions, apart: Apart, nonce: str) -> None:
+        self._actions = [in_mode(turn.action, conditions.shell) for turn in turns]
+        self._think_s = [turn.think_s if conditions.think_s == AS_RECORDED else conditions.think_s for turn in turns]
+        self._conditions = conditions
+        self._nonce = nonce
+        self.apart = apart
+        self.seen: list[Observation] = []
+        self.who = identity.Answer()
+
+    async def run(self, box: Sandbox) -> None:
+        nulls = self._conditions.nulls
+        for index, action in enumerate(self._actions):
+            if index and self._think_s[index]:
+                with span(THINK, self.apart.sandbox):
+                    await asyncio.sleep(self._think_s[index])
             # The null action goes before and after in turn, so that neither always finds the caches the other warmed.
-            if apart is not None and index % 2:
-                await apart.run_null(box, turn.action)
-            seen.append(await box.run(turn.action))
-            if apart is not None and not index % 2:
-                await apart.run_null(box, turn.action)
+            if nulls and index % 2:
+                await self.apart.run_null(box, action)
+            self.seen.append(await box.run(action))
+            if nulls and not index % 2:
+                await self.apart.run_null(box, action)
+        if self._conditions.host is not None:
+            # Last, so that the rollout's own first action is the first.
+            answer = await self.apart.run(box, identity.question(self._nonce), IDENTITY)
+            self.who = identity.understood(answer, self._conditions.host)
 
 
 def _fault(turns: Sequence[Turn], seen: Sequence[Observation]) -> str | None:
@@ -129,10 +174,10 @@ def _clean(reason: str, nonce: str) -> str:
     return " ".join(without_home(reason.replace(nonce, "NONCE")).split())[:_LONGEST_REASON]
 
 
-def _relative(span: Span, begun_ns: int) -> Span:
+def _relative(one: Span, begun_ns: int) -> Span:
     return msgspec.structs.replace(
-        span,
-        sandbox=span.sandbox[:_SANDBOX_DIGITS],
-        start_ns=span.start_ns - begun_ns,
-        end_ns=span.end_ns - begun_ns,
+        one,
+        sandbox=one.sandbox[:_SANDBOX_DIGITS],
+        start_ns=one.start_ns - begun_ns,
+        end_ns=one.end_ns - begun_ns,
     )

@@ -3,25 +3,63 @@
 import tomllib
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from excise.errors import SpecError
 from excise.meter.latency_records import LatencyPlan
+from excise.plans.rollout import PLAIN, Grid, RolloutPlan, overridden
+
+__all__ = ["PLAIN", "Grid", "LatencyPlan", "RolloutPlan", "load", "load_latencies", "load_rollouts", "names", "overridden"]
+
+_KINDS: dict[str, type[RolloutPlan] | type[LatencyPlan]] = {"rollout": RolloutPlan, "latency": LatencyPlan}
 
 
-def load(name: str) -> LatencyPlan:
-    """The plan called `name`, or the one in the TOML file at that path."""
-    own = files(__name__) / f"{name}.toml"
+def load(name: str) -> RolloutPlan | LatencyPlan:
+    """The plan called `name`, or the one in the TOML file at that path; its `kind` says which of the two it is."""
     try:
-        text = Path(name).read_text() if "/" in name or name.endswith(".toml") else own.read_text()
-    except OSError:
-        raise SpecError(f"there is no plan {name!r}; the package has: {', '.join(sorted(names()))}") from None
-    try:
-        return msgspec.convert(tomllib.loads(text), LatencyPlan)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        data = tomllib.loads(_text(name))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"plan {name!r} cannot be read: {error}") from None
+    kind = data.get("kind")
+    if kind not in _KINDS:
+        raise SpecError(f'plan {name!r} does not say what it measures: begin it with kind = "rollout" or kind = "latency"')
+    try:
+        return _converted(data, _KINDS[kind])
+    except (msgspec.ValidationError, SpecError) as error:
+        raise SpecError(f"plan {name!r} cannot be used: {error}") from None
+
+
+def load_rollouts(name: str) -> RolloutPlan:
+    """The same, where only rollouts will do."""
+    plan = load(name)
+    if not isinstance(plan, RolloutPlan):
+        raise SpecError(f"plan {name!r} measures single operations: `excise measure --plan {name}` runs it")
+    return plan
+
+
+def load_latencies(name: str) -> LatencyPlan:
+    """The same, where only single operations will do."""
+    plan = load(name)
+    if not isinstance(plan, LatencyPlan):
+        raise SpecError(f"plan {name!r} measures rollouts, not single operations: excise.measure(plan={name!r}) runs it")
+    return plan
 
 
 def names() -> list[str]:
-    return [entry.name.removesuffix(".toml") for entry in files(__name__).iterdir() if entry.name.endswith(".toml")]
+    return sorted(entry.name.removesuffix(".toml") for entry in files(__name__).iterdir() if entry.name.endswith(".toml"))
+
+
+def _text(name: str) -> str:
+    own = files(__name__) / f"{name}.toml"
+    try:
+        return Path(name).read_text() if "/" in name or name.endswith(".toml") else own.read_text()
+    except OSError:
+        raise SpecError(f"there is no plan {name!r}; the package has: {', '.join(names())}") from None
+
+
+def _converted(data: dict[str, Any], kind: type[RolloutPlan] | type[LatencyPlan]) -> RolloutPlan | LatencyPlan:
+    if kind is LatencyPlan:
+        data = {key: value for key, value in data.items() if key != "kind"}
+    return msgspec.convert(data, kind)

@@ -8,12 +8,15 @@ import pytest
 
 from excise.errors import SpecError
 from excise.meter.admission import Admitted, Field, admit
+from excise.meter.answers import Sameness
 from excise.meter.conduct import Request, conduct
 from excise.meter.host import Counters
 from excise.meter.null import NullSubstrate
+from excise.meter.places import Recreate
 from excise.meter.privacy import without_home
-from excise.meter.records import NULL, Skipped
-from excise.meter.trial import roll_out
+from excise.meter.records import NULL, Cell, Skipped
+from excise.meter.rounds import Bench, Rounds, Slot
+from excise.meter.trial import Conditions, roll_out
 from excise.spec import Spec
 from excise.stats.run import Run
 from excise.substrates.fake import FakeSubstrate
@@ -58,13 +61,31 @@ def measured(tmp_path, *, blocks=8, budget_s=None, actions=10, reference="floor"
         spec = Spec()
         seen = {name: await admit(one, spec) for name, one in substrates.items()}
         field = Field(seen=seen, reference=reference)
-        request = Request(workload=T0(actions=actions), blocks=blocks, budget_s=budget_s, out=tmp_path / "out")
+        work = T0(actions=actions)
+        cells = tuple(Cell(address=name, workload=work.name) for name in substrates)
+        request = Request(cells=cells, workloads={work.name: work}, blocks=blocks, budget_s=budget_s, out=tmp_path / "out")
         results = await conduct(request, field, lambda _: None)
         for one in substrates.values():
             await one.close()
         return Run(results)
 
     return virtually(body())
+
+
+async def one_round(substrate, *, nulls=False, identify=False, work=None, **factors):
+    """The trials of one cell, once."""
+    work = work or T0()
+    cell = Cell(address="it", workload=work.name, **factors)
+    bench = Bench(substrates={"it": substrate}, workloads={work.name: work}, nulls=frozenset({"it"} if nulls else ()))
+    rounds = Rounds(bench, "r", quiet_s=0.02, same=Sameness({}, nobody), identify=identify)
+    try:
+        return await rounds.run(Slot(0, 0, cell))
+    finally:
+        await rounds.close()
+
+
+async def nobody(workload):
+    return ()
 
 
 def test_terms_are_the_latencies_that_were_scripted(tmp_path):
@@ -160,7 +181,7 @@ def test_the_order_is_seeded_and_differs_between_blocks(tmp_path):
 
 def test_other_work_is_a_failure_that_reads_the_same_every_time():
     # The null substrate answers everything with nothing: not what T0 asked for.
-    seen = [virtually(roll_out(NullSubstrate(), T0(), "host", nulls=False)) for _ in range(2)]
+    seen = [virtually(roll_out(Recreate(NullSubstrate(), Spec()), T0())) for _ in range(2)]
     assert seen[0].failure == seen[1].failure == "action 1 (Exec) did other work: it answered b'', not b'NONCE-0\\n'"
 
 
@@ -182,9 +203,10 @@ def test_null_actions_cost_a_rollout_neither_time_nor_cpu(monkeypatch):
     def ticking():
         return Counters(busy_s=next(ticks) / 100, steal_s=0.0, pressure_ns=None, pressure_avg10=None)
 
-    monkeypatch.setattr("excise.meter.trial.counters", ticking)
-    seen = virtually(roll_out(FakeSubstrate(**ENGINE), T0(), "host", nulls=True))
-    # 22 readings are 21 ticks, of which 10 passed within null actions.
+    for module in ("rounds", "trial"):
+        monkeypatch.setattr(f"excise.meter.{module}.counters", ticking)
+    (seen,) = virtually(one_round(FakeSubstrate(**ENGINE), nulls=True))
+    # 24 readings, two of them around the quiet window: 21 ticks, of which 10 passed within null actions.
     assert seen.cpu_s == pytest.approx(0.11)
     assert seen.apart_ns == 10 * 43_000_000
     assert seen.wall_ns - seen.apart_ns == pytest.approx(783_000_000)
@@ -200,7 +222,7 @@ def test_a_null_action_that_fails_measures_nothing():
             seen = await super().run(action)
             return msgspec.structs.replace(seen, exit_code=127) if getattr(action, "argv", ()) == ("true",) else seen
 
-    seen = virtually(roll_out(NoTrue(FakeSubstrate()), T0(), "host", nulls=True))
+    seen = virtually(roll_out(Recreate(NoTrue(FakeSubstrate()), Spec()), T0(), Conditions(nulls=True)))
     assert seen.failure == "SubstrateError: the null action beside Exec failed: [exit code 127]"
 
 
@@ -224,7 +246,8 @@ def test_no_home_directory_is_in_the_results(tmp_path, monkeypatch):
         field = Field(
             seen={"fake": await admit(one, Spec()), "lost": await admit(Homeless(one), Spec(), "lost")}, reference="fake"
         )
-        request = Request(workload=T0(), image=f"{home}/x.tar", blocks=1, out=tmp_path / "out")
+        cells = (Cell(address="fake", workload="t0"),)
+        request = Request(cells=cells, workloads={"t0": T0()}, image=f"{home}/x.tar", blocks=1, out=tmp_path / "out")
         return await conduct(request, field, lambda _: None)
 
     class Homeless(Blind):

@@ -1,0 +1,85 @@
+"""Which cells can run: what a substrate cannot do is skipped with the reason, and the others go on."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from excise.errors import CapacityError, CreateError, ReadyTimeout, SandboxLost
+from excise.meter import cold
+from excise.meter.admission import TRIES, Admitted
+from excise.meter.places import Place
+from excise.meter.privacy import one_line, without_home
+from excise.meter.records import Cell, Skipped
+from excise.meter.rounds import Bench
+from excise.spec import Spec
+from excise.substrate import Capabilities
+from excise.trace import Trace
+
+
+class Sorted(NamedTuple):
+    """The cells that run, and why the others do not."""
+
+    runnable: tuple[Cell, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def with_references(cells: Iterable[Cell], reference: str | None) -> tuple[Cell, ...]:
+    """The cells, and for each workload the reference's plain one: without it there is no work, and so no tax."""
+    found = dict.fromkeys(cells)
+    if reference is not None:
+        for workload in dict.fromkeys(cell.workload for cell in tuple(found)):
+            found.setdefault(Cell(address=reference, workload=workload))
+    return tuple(found)
+
+
+def refusal(cell: Cell, able: Capabilities) -> str | None:
+    """Why `cell` cannot run on a substrate with these abilities, or None."""
+    if cell.shell == "session" and not able.sessions:
+        return f"{cell.address} has no sessions, which shell=session runs in"
+    if cell.reset in ("snapshot", "fork") and able.snapshot is None:
+        return f"{cell.address} takes no snapshots, which reset={cell.reset} goes back to"
+    return cold.refusal() if cell.state == "cold" else None
+
+
+async def sort_out(cells: Iterable[Cell], admitted: Mapping[str, Admitted], bench: Bench) -> Sorted:
+    """Who of the admitted can run which cells; each way to a start state is gone once before it counts."""
+    runnable: list[Cell] = []
+    skipped: list[Skipped] = []
+    tried: dict[tuple[str, str, str], str | None] = {}
+    for cell in cells:
+        if cell.address not in admitted:
+            continue
+        reason = refusal(cell, admitted[cell.address].capabilities)
+        if reason is None:
+            way = (cell.address, cell.workload, cell.reset)
+            if way not in tried:
+                tried[way] = await _try_out(bench, cell)
+            reason = tried[way]
+        if reason is None:
+            runnable.append(cell)
+        else:
+            skipped.append(Skipped(cell.address, reason, cell))
+    return Sorted(tuple(runnable), tuple(skipped))
+
+
+async def _try_out(bench: Bench, cell: Cell) -> str | None:
+    if cell.reset == "recreate" and bench.spec(cell) == Spec(image=bench.image):
+        return None  # Its admission was this very thing.
+    place = bench.place(cell)
+    try:
+        await _once(place)
+    except Exception as error:  # noqa: BLE001 - a fault of one substrate must not cost the others their rows
+        return without_home(one_line(error))
+    finally:
+        await place.close()
+    return None
+
+
+async def _once(place: Place) -> None:
+    for tries_left in reversed(range(TRIES)):
+        try:
+            await place.prepare()
+            async with place.sandbox(Trace()):
+                return
+        except (CapacityError, CreateError, ReadyTimeout, SandboxLost):
+            if not tries_left:
+                raise

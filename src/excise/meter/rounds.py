@@ -1,0 +1,156 @@
+"""The trials of one cell in one block: prepare, watch the host, let the lanes go, judge what came back."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from excise.meter import cold, identity
+from excise.meter.answers import Sameness
+from excise.meter.host import Used, between, counters
+from excise.meter.noise import noisy
+from excise.meter.places import Place, place
+from excise.meter.privacy import one_line, without_home
+from excise.meter.records import Cell, Trial
+from excise.meter.trial import Conditions, Rollout, roll_out, watch
+from excise.spec import Spec
+from excise.substrate import Substrate
+from excise.workloads.workload import Workload
+
+
+class Bench(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan's names stand for here. `nulls`: the addresses beside whose actions null actions run."""
+
+    substrates: Mapping[str, Substrate]
+    workloads: Mapping[str, Workload]
+    nulls: frozenset[str]
+    image: str = "host"
+
+    def spec(self, cell: Cell) -> Spec:
+        return self.workloads[cell.workload].spec(self.image)
+
+    def place(self, cell: Cell) -> Place:
+        return place(cell.reset, self.substrates[cell.address], self.spec(cell))
+
+
+class Slot(NamedTuple):
+    """One cell's place in a run."""
+
+    block: int
+    position: int
+    cell: Cell
+    warmup: bool = False
+    rerun: bool = False
+
+
+class Rounds:
+    """Runs slots, one after the other, and keeps what lives longer than one: sandboxes that are reused, and who was seen."""
+
+    def __init__(
+        self, bench: Bench, run_id: str, *, quiet_s: float, same: Sameness, used: Iterable[str] = (), identify: bool = True
+    ) -> None:
+        self._bench = bench
+        self._run_id = run_id
+        self._quiet_s = quiet_s
+        self._same = same
+        self._host = identity.this_host() if identify else None
+        self._lives = identity.Lives(frozenset(used))
+        self._places: dict[tuple[Cell, int], Place] = {}
+        self._warm: set[Cell] | None = None
+        """Cells that ran since the page cache was last dropped; None if it never was."""
+
+    async def run(self, slot: Slot) -> list[Trial]:
+        """The trials of one slot, a lane each."""
+        cell = slot.cell
+        places = [self._place(cell, lane) for lane in range(cell.concurrency)]
+        unprepared = [await _prepared(one) for one in places]
+        await self._temper(cell, places)
+        quiet = await watch(self._quiet_s)
+        before = counters()
+        seen = await self._wave(cell, places, unprepared, self._conditions(slot))
+        used = sum((one.apart for one in seen), start=Used(written_bytes=0))
+        share = (between(before, counters()) - used).share(cell.concurrency)
+        return [
+            Trial(
+                run=self._run_id,
+                block=slot.block,
+                position=slot.position,
+                cell=cell,
+                lane=lane,
+                warmup=slot.warmup,
+                noisy=noisy(quiet),
+                rerun=slot.rerun,
+                wall_ns=one.wall_ns,
+                apart_ns=one.apart_ns,
+                cpu_s=round(share.busy_s, 6),
+                steal_s=round(share.steal_s, 6),
+                written_bytes=share.written_bytes,
+                identity=one.who.identity,
+                quiet=quiet,
+                failure=await self._fault(cell, places[lane], one),
+                spans=one.spans,
+            )
+            for lane, one in enumerate(seen)
+        ]
+
+    async def close(self) -> None:
+        """Give back what was kept from trial to trial."""
+        while self._places:
+            _, one = self._places.popitem()
+            await one.close()
+
+    def _place(self, cell: Cell, lane: int) -> Place:
+        if (cell, lane) not in self._places:
+            self._places[cell, lane] = self._bench.place(cell)
+        return self._places[cell, lane]
+
+    async def _temper(self, cell: Cell, places: Sequence[Place]) -> None:
+        """Drop the page cache before a cold cell; after that, warm each of the others once before its next trial."""
+        if cell.state == "cold":
+            await asyncio.to_thread(cold.drop_caches)
+            self._warm = set()
+        elif self._warm is not None and cell not in self._warm:
+            self._warm.add(cell)
+            await self._wave(cell, places, [None] * len(places), Conditions(shell=cell.shell))
+
+    def _conditions(self, slot: Slot) -> Conditions:
+        """Lanes run neither null actions nor, once warm, the question who they are: both would disturb the other lanes."""
+        cell, alone = slot.cell, slot.cell.concurrency == 1
+        return Conditions(
+            nulls=alone and cell.address in self._bench.nulls,
+            shell=cell.shell,
+            think_s=cell.think_s,
+            host=self._host if alone or slot.warmup else None,
+        )
+
+    async def _wave(
+        self, cell: Cell, places: Sequence[Place], unprepared: Sequence[str | None], conditions: Conditions
+    ) -> list[Rollout]:
+        """One rollout in each place at once."""
+
+        async def lane(one: Place, why: str | None) -> Rollout:
+            if why is not None:
+                return Rollout(wall_ns=0, apart_ns=0, apart=Used(written_bytes=0), spans=(), failure=why)
+            return await roll_out(one, self._bench.workloads[cell.workload], conditions)
+
+        if len(places) == 1:
+            return [await lane(places[0], unprepared[0])]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(lane(one, why)) for one, why in zip(places, unprepared, strict=True)]
+        return [task.result() for task in tasks]
+
+    async def _fault(self, cell: Cell, where: Place, seen: Rollout) -> str | None:
+        if seen.failure is not None:
+            return seen.failure
+        used = self._lives.fault(seen.who) if where.fresh else None
+        return used or await self._same.fault(cell.workload, seen.answers)
+
+
+async def _prepared(one: Place) -> str | None:
+    """Why there is nowhere to roll out, or None."""
+    try:
+        await one.prepare()
+    except Exception as error:  # noqa: BLE001 - it is this trial's failure, and nobody else's
+        return without_home(one_line(error))
+    return None
