@@ -12,12 +12,15 @@ from excise.address import parse
 from excise.errors import ExciseError, SpecError
 from excise.meter.admission import Admitted, Field, admit
 from excise.meter.blocks import Progress
-from excise.meter.conduct import Request, conduct
+from excise.meter.conduct import Request, bench_of, conduct, runnable
+from excise.meter.forecast import Forecast, earlier, forecast
 from excise.meter.latency import Floor
 from excise.meter.latency_records import LatencyHeader, LatencyTrial
 from excise.meter.latency_run import conduct_latencies
 from excise.meter.privacy import one_line, without_home
-from excise.meter.records import Skipped
+from excise.meter.provenance import provenance
+from excise.meter.records import Plan, Skipped
+from excise.meter.resume import go_on, interrupted
 from excise.plans import RolloutPlan, load_latencies
 from excise.registry import make, names
 from excise.spec import Spec
@@ -54,6 +57,23 @@ async def measure(
     """Run `plan` on the addresses in `only`, or on all of its own."""
     async with ready(plan, only, name=name, out=out) as found:
         results = await conduct(found.request, found.field, tell, found.image_digest)
+    return Run(results)
+
+
+async def resume(path: Path, *, tell: Callable[[Progress], None]) -> Run:
+    """Go on with the run in `path`."""
+    before = interrupted(path)
+    plan = before.header.plan
+    workloads = {name: make_workload(name) for name in dict.fromkeys(cell.workload for cell in plan.cells)}
+    async with AsyncExitStack() as closing:
+        absent = await _host(workloads.values(), closing)
+        for name, reason in absent.items():
+            raise SpecError(f"{name} is in {path} and cannot be made ready now ({reason}): enable it, or begin a new run")
+        seen = {
+            address: await admitted(address, Spec(image=plan.image), closing, named=False)
+            for address in dict.fromkeys(cell.address for cell in plan.cells)
+        }
+        results = await go_on(path, before, Field(seen=seen, reference=plan.reference), workloads, tell)
     return Run(results)
 
 
@@ -183,3 +203,23 @@ async def _floor(image: str, program: str) -> Floor:
         if path is not None and path.is_file():
             return Floor(str(path), found.env)
     raise SpecError(f"image {image!r} has no /usr/bin/{program}, which the floor is measured with")
+
+
+class DryRun(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run would do."""
+
+    plan: Plan
+    skipped: tuple[Skipped, ...]
+    forecast: Forecast
+
+
+async def dry_run(plan: RolloutPlan, only: Sequence[str] = (), *, earlier_in: Path = Path("results")) -> DryRun:
+    """Who would run which cells, and how long; nothing is kept."""
+    async with ready(plan, only) as found:
+        request, field = found.request, found.field
+        bench = bench_of(field, request.workloads, request.image)
+        cells = await runnable(request, field, bench)
+        wanted = request.plan(cells.runnable, field.reference)
+        known = earlier(earlier_in, provenance(earlier_in, {}).host, wanted.image)
+        skipped = (*field.skipped, *request.skipped, *cells.skipped)
+        return DryRun(plan=wanted, skipped=skipped, forecast=await forecast(wanted, bench, known))

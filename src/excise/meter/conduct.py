@@ -1,7 +1,7 @@
 """A run from request to results: the plan, the header, then blocks until the budget is used up."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -95,7 +95,7 @@ async def go(
     tell: Callable[[Progress], None],
     *,
     done: Done = NOTHING,
-    used: Sequence[str] = (),
+    used: Iterable[str] = (),
 ) -> None:
     """Blocks until the plan's end. `used`: the sandboxes of what is `done`."""
     witness = header.witness or ""

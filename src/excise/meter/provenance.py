@@ -4,6 +4,7 @@ import hashlib
 import os
 import platform
 import re
+import subprocess
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from excise.meter.records import Provenance
 
 _UNKNOWN = "unknown"
+_GIT_S = 10.0
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -34,6 +36,12 @@ def provenance(directory: Path, versions: Mapping[str, Mapping[str, str]], image
         python=platform.python_version(),
         image_digest=image_digest,
         versions=versions,
+        commit=_commit(),
+        privileged=os.geteuid() == 0,
+        swap_bytes=int(_first(r"^SwapTotal:\s*(\d+) kB", _text("/proc/meminfo")) or 0) * 1024,
+        governor=_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip() or _UNKNOWN,
+        virtual=_virtual(),
+        clock=_text("/sys/devices/system/clocksource/clocksource0/current_clocksource").strip() or _UNKNOWN,
     )
 
 
@@ -60,12 +68,35 @@ def _host_hash(cpu: str) -> str:
 
 
 def _code() -> str:
-    """The digest of this package's own source: a version says little of a checkout that somebody works on."""
+    """The digest of this package's own source and of the programs built for it, which a version says little of."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for file in sorted(package.rglob("*.py")):
+    built = (file for file in package.glob("native/**/*") if file.is_file())
+    for file in sorted({*package.rglob("*.py"), *built}):
         digest.update(f"{file.relative_to(package)}\0".encode() + file.read_bytes() + b"\0")
     return f"sha256:{digest.hexdigest()}"
+
+
+def _commit() -> str:
+    """Of the checkout this package lies in, if it lies in one."""
+    package = Path(__file__).parents[1]
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", "-C", package, *words], capture_output=True, text=True, timeout=_GIT_S, check=True)
+        return done.stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", ".")  # an installed copy may lie below somebody else's repository
+        return git("describe", "--always", "--dirty=+", "--exclude=*")
+    except (OSError, subprocess.SubprocessError):
+        return _UNKNOWN
+
+
+def _virtual() -> str:
+    """The kind of machine this kernel runs in, by what its firmware says or the CPU's flag."""
+    if not re.search(r"^flags\s*:.*\bhypervisor\b", _text("/proc/cpuinfo"), re.MULTILINE):
+        return "no"
+    return _text("/sys/class/dmi/id/product_name").strip() or "a hypervisor"
 
 
 def _cgroup_mode() -> str:

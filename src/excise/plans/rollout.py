@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -55,7 +55,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             self.texts(), self.states, self.shells, self.resets, self.concurrencies, self.think_s, self.addresses or addresses
         )
         return [
-            Cell(
+            _cell(
                 address=str(parse(address)),
                 workload=names[text],
                 state=state,
@@ -67,6 +67,12 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             for text, state, shell, reset, concurrency, think_s, address in factors
             if text in names
         ]
+
+
+def _cell(**factors: Any) -> Cell:
+    """Without what is the default anyway: a default that was read from a file would be written to every line of results."""
+    usual = {field.name: field.default for field in msgspec.structs.fields(Cell)}
+    return Cell(**{name: value for name, value in factors.items() if value != usual[name]})
 
 
 class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
