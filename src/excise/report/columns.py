@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from excise.address import parse
+from excise.errors import SpecError
 from excise.report.numbers import NOTHING, interval, percent, short
 from excise.stats.estimate import Estimate
 from excise.stats.quantile import fewest
@@ -43,10 +44,12 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 def columns(run: Run) -> list[Column]:
     """Every column there is for `run`."""
     few, fewer = f"n<{fewest(0.95)}", f"n<{fewest(0.5)}"
-    labels = dict(zip([row.cell for row in run.rows], names(run), strict=True))
-    length = next((row.actions for row in run.rows if row.actions), 0)
+    labels = names(run)
+    lengths = sorted({row.actions for row in run.rows if row.actions}) or [0]
+    length = str(lengths[0]) if len(lengths) == 1 else "actions"
     return [
-        Column(title="substrate", entry=lambda row: Entry(labels[row.cell], "reference" if row.reference else "")),
+        Column(title="substrate", entry=lambda row: Entry(labels[row.address], "reference" if row.reference else "")),
+        *_factors(run),
         Column(title="start", unit="ms", entry=lambda row: _ms(row.start_s), meaning="until a first command has answered"),
         Column(
             title="dispatch",
@@ -79,6 +82,21 @@ def columns(run: Run) -> list[Column]:
             meaning="hours of one worker for a million rollouts that succeed, the failed ones paid for",
         ),
         Column(
+            title="action",
+            unit="ms, p50",
+            entry=lambda row: _ms(row.action_p50_s, _small(row, fewer)),
+            spare=8,
+            meaning="one action alone, from asking to its answer",
+        ),
+        Column(
+            title="amortised",
+            unit="ms/action",
+            entry=lambda row: _ms(row.amortised_s),
+            spare=9,
+            meaning="the total over the number of actions",
+        ),
+        *_written(run),
+        Column(
             title=CPU,
             unit="s",
             entry=lambda row: Entry(_plain(row.cpu_s)),
@@ -100,13 +118,57 @@ def fitting(run: Run, width: int) -> list[Column]:
     return found
 
 
-def names(run: Run) -> list[str]:
-    """What each row is called in the table: its address, or its name and a letter that a note explains."""
+def names(run: Run) -> dict[str, str]:
+    """What each address is called in the table: itself, or its name and a letter that a note explains."""
     letters = iter(string.ascii_lowercase)
-    return [
-        row.address if len(row.address) <= LONGEST_NAME else f"{parse(row.address).name} ({next(letters, '+')})"
-        for row in run.rows
-    ]
+    found: dict[str, str] = {}
+    for row in run.rows:
+        if row.address not in found:
+            short_enough = len(row.address) <= LONGEST_NAME
+            found[row.address] = row.address if short_enough else f"{_name(row.address)} ({next(letters, '+')})"
+    return found
+
+
+def _name(address: str) -> str:
+    try:
+        return parse(address).name
+    except SpecError:
+        return address[:LONGEST_NAME]  # somebody else's results may name anything
+
+
+def _factors(run: Run) -> list[Column]:
+    """What tells rows of one substrate apart; no column where nothing does."""
+    found: list[Column] = []
+    if len({row.cell.workload for row in run.rows}) > 1:
+        found.append(Column(title="workload", entry=lambda row: Entry(row.cell.workload), meaning="what a rollout does"))
+    if any(row.cell.factors() for row in run.rows):
+        found.append(Column(title="factors", entry=_unusual, meaning="what is not as usual"))
+    if any(row.reset_s for row in run.rows):
+        found.append(
+            Column(
+                title="reset",
+                unit="ms",
+                entry=lambda row: _ms(row.reset_s),
+                spare=1,
+                meaning="back to the start state in a sandbox that lives on",
+            )
+        )
+    return found
+
+
+def _unusual(row: Row) -> Entry:
+    return Entry(", ".join(f"{name} {value}" for name, value in row.cell.factors().items()))
+
+
+def _written(run: Run) -> list[Column]:
+    if all(row.written_bytes is None for row in run.rows):
+        return []
+    meaning = "what the whole host wrote to files on disks in a rollout"
+    return [Column(title="written", unit="MB", entry=_megabytes, spare=7, meaning=meaning)]
+
+
+def _megabytes(row: Row) -> Entry:
+    return Entry(NOTHING) if row.written_bytes is None else Entry(short(row.written_bytes.value / 1e6))
 
 
 def _ms(estimate: Estimate | None, missing: str = NOTHING, *, estimated: bool = False) -> Entry:

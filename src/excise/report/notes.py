@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from excise.meter.privacy import without_home
+from excise.meter.records import Skipped
 from excise.report.columns import CPU, HOURS, Column, names
 from excise.report.numbers import duration, percent, short
 from excise.stats.jackknife import FEWEST_BLOCKS
@@ -29,15 +30,15 @@ def notes(run: Run, shown: Sequence[Column]) -> list[str]:
 
 
 def _names(run: Run) -> list[str]:
-    return [f"{name}: {row.address}" for name, row in zip(names(run), run.rows, strict=True) if name != row.address]
+    return [f"{name}: {address}" for address, name in names(run).items() if name != address]
 
 
 def _what(run: Run) -> str:
     plan, host = run.header.plan, run.header.provenance
     work = sorted({cell.workload for cell in plan.cells})
-    length = next((row.actions for row in run.rows if row.actions), 0)
+    lengths = ", ".join(map(str, sorted({row.actions for row in run.rows if row.actions}) or [0]))
     return (
-        f"{run.blocks} whole blocks of {', '.join(work)} ({length} actions a rollout) on image {plan.image}, after "
+        f"{run.blocks} whole blocks of {', '.join(work)} ({lengths} actions a rollout) on image {plan.image}, after "
         f"{plan.warmup_blocks} to warm up, seed {plan.seed}; {host.cores} cores of {host.cpu}, {host.kernel}."
     )
 
@@ -46,23 +47,23 @@ def _hours(run: Run, shown: Sequence[Column]) -> list[str]:
     """What the table has no room for in its own column."""
     if any(column.title == HOURS for column in shown):
         return []
-    found = [(name, row.worker_hours()) for name, row in zip(names(run), run.rows, strict=True)]
+    labels = names(run)
+    found = [(row.name.replace(row.address, labels[row.address]), row.worker_hours()) for row in run.rows]
     known = ", ".join(f"{name} {short(hours.value)}" for name, hours in found if hours is not None)
     return [f"Worker-hours per million rollouts: {known}."] if known else []
 
 
 def _how_to_read(run: Run) -> str:
-    floor = next((row for row in run.rows if row.reference), None)
+    floors = [row for row in run.rows if row.reference and row.work_s is not None]
     parts: list[str] = []
-    if floor is None or floor.work_s is None:
+    if not floors:
         parts.append(
             "No reference ran, so work is not known and there is no tax rate: chroot is the reference, or local on the "
             "host's own image."
         )
     else:
-        parts.append(
-            f"Work is what the same action takes on {run.reference} in the same block, here {duration(floor.work_s.value)}."
-        )
+        here = ", ".join(dict.fromkeys(duration(row.work_s.value) for row in floors if row.work_s is not None))
+        parts.append(f"Work is what the same action takes on {run.reference} in the same block, here {here}.")
     if run.blocks < FEWEST_BLOCKS:
         parts.append(f"Below {FEWEST_BLOCKS} blocks there are no intervals.")
     else:
@@ -115,7 +116,15 @@ def _instrument(run: Run, shown: Sequence[Column]) -> str:
 
 
 def _skipped(run: Run) -> list[str]:
-    return [f"Skipped {one.address}: {one.reason}." for one in run.skipped]
+    return [f"Skipped {skipped_name(one)}: {one.reason}." for one in run.skipped]
+
+
+def skipped_name(one: Skipped) -> str:
+    """The address, and which of its cells if only one is missing."""
+    if one.cell is None:
+        return one.address
+    factors = "".join(f", {name} {value}" for name, value in one.cell.factors().items())
+    return f"{one.address} on {one.cell.workload}{factors}"
 
 
 def _where(run: Run) -> str:

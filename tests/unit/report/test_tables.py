@@ -102,7 +102,7 @@ def test_markdown_has_every_column(run):
     lines = markdown(run).splitlines()
     assert lines[0].startswith("| substrate | start (ms) | dispatch (ms/action) |")
     assert lines[2].startswith("| chroot [reference] | 6.25 [")
-    assert [line.count("|") for line in lines[:5]] == [13] * 5
+    assert [line.count("|") for line in lines[:5]] == [15] * 5
     assert lines[-1] == "- Results: results/x"
 
 

@@ -1,0 +1,91 @@
+"""A run as the page tells it: which rows speak, what each is called, and the colour it keeps through all figures."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import msgspec
+
+from excise.address import parse
+from excise.errors import SpecError
+from excise.report.figures.theme import SERIES, SHAPES
+from excise.stats.rows import Row
+from excise.stats.run import Run
+from excise.stats.whatif import NOT_ISOLATED
+
+_TIERS = ("t2", "t2-net", "t1", "t0")
+"""Of what comes with the package, what is most like an agent's work first; somebody's own is before all of them."""
+
+
+class Tone(msgspec.Struct, frozen=True):
+    """How a substrate is drawn."""
+
+    colour: str
+    shape: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """`run`, and what is chosen from it."""
+
+    run: Run
+
+    @cached_property
+    def rows(self) -> tuple[Row, ...]:
+        return self.run.rows
+
+    @cached_property
+    def workloads(self) -> tuple[str, ...]:
+        """In the plan's order."""
+        return tuple(dict.fromkeys(row.cell.workload for row in self.rows))
+
+    @cached_property
+    def workload(self) -> str:
+        """The one that the page's first half is about."""
+        measured = [name for name in self.workloads if any(row.n for row in self.of(name))]
+        return min(measured or self.workloads, key=self._weight, default="")
+
+    def _weight(self, workload: str) -> tuple[int, int]:
+        name = tier(workload)
+        longest = max((row.actions for row in self.of(workload)), default=0)
+        return (_TIERS.index(name) if name in _TIERS else -1, -longest)
+
+    def of(self, workload: str) -> list[Row]:
+        """Its rows with the usual factors; those with others where there are no usual ones."""
+        rows = [row for row in self.rows if row.cell.workload == workload]
+        return [row for row in rows if not row.cell.factors()] or rows
+
+    @cached_property
+    def main(self) -> list[Row]:
+        """What the page's first half shows: one workload, usual factors, at least one success."""
+        return [row for row in self.of(self.workload) if row.n]
+
+    @cached_property
+    def isolated(self) -> list[Row]:
+        """Of these, those that a policy's commands could be trusted to; all of them where none is."""
+        found = [row for row in self.main if row.total_s is not None and isolates(row.address)]
+        return found or [row for row in self.main if row.total_s is not None]
+
+    @cached_property
+    def tones(self) -> dict[str, Tone]:
+        """By address, in the order of the plan, the same in every figure."""
+        addresses = dict.fromkeys(row.address for row in self.rows)
+        return {
+            address: Tone(SERIES[index % len(SERIES)], SHAPES[index % len(SHAPES)]) for index, address in enumerate(addresses)
+        }
+
+    def title(self, row: Row) -> str:
+        """What a row is called among all of the run's, as `excise project` calls it."""
+        return f"{row.name} on {row.cell.workload}" if len(self.workloads) > 1 else row.name
+
+
+def tier(workload: str) -> str:
+    """The workload's name without its options: `t0` of `t0?actions=50`."""
+    return workload.partition("?")[0]
+
+
+def isolates(address: str) -> bool:
+    try:
+        return parse(address).name not in NOT_ISOLATED
+    except SpecError:
+        return True  # An address of a newer grammar: nothing says that it does not.
+

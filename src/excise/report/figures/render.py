@@ -1,0 +1,55 @@
+"""From a specification to pictures, by one engine: SVG for the page and for files, PNG where only pixels go."""
+
+import re
+from typing import Any
+
+from excise.errors import SpecError
+from excise.report.figures.theme import DARK, LIGHT, configuration, style_sheet, variables
+
+PNG_SCALE = 2.0
+_NAMES = re.compile(r'(\bid="|url\(#|href="#)')
+
+
+def require_engine() -> None:
+    """A sentence, before any work, where the extra is not installed."""
+    try:
+        import altair  # noqa: F401, PLC0415 - heavy, and only the page needs it
+        import jinja2  # noqa: F401, PLC0415
+        import vl_convert  # noqa: F401, PLC0415  # pyright: ignore[reportMissingTypeStubs]
+    except ImportError as error:
+        raise SpecError(
+            f"the page needs {error.name}: run pip install 'excise[report]', or print the table alone with --table"
+        ) from None
+
+
+def drawing(spec: dict[str, Any], prefix: str) -> str:
+    """The SVG in light colours. Names inside it begin with `prefix`: two drawings of one page must not share any."""
+    import altair  # noqa: PLC0415 - see above
+    import vl_convert  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs]
+
+    version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    whole = {**spec, "config": {**spec.get("config", {}), **configuration()}}
+    svg: str = vl_convert.vegalite_to_svg(whole, vl_version=version)  # pyright: ignore[reportUnknownMemberType]
+    return _NAMES.sub(rf"\g<1>{prefix}-", svg)
+
+
+def png(svg: str, scale: float = PNG_SCALE) -> bytes:
+    """The light drawing, on paper."""
+    import vl_convert  # noqa: PLC0415 - see above  # pyright: ignore[reportMissingTypeStubs]
+
+    return vl_convert.svg_to_png(_on_paper(svg), scale=scale)  # pyright: ignore[reportUnknownMemberType]
+
+
+def standalone(svg: str) -> str:
+    """The drawing as a file of its own: it brings its style, and follows whoever shows it into the dark."""
+    rules = (
+        f"svg{{{variables(LIGHT)}}}@media (prefers-color-scheme:dark){{svg{{{variables(DARK)}}}}}"
+        f"@media print{{svg{{{variables(LIGHT)}}}}}{style_sheet()}"
+    )
+    head, mark, rest = _on_paper(svg).partition(">")
+    return f"{head}{mark}<style>{rules}</style>{rest}"
+
+
+def _on_paper(svg: str) -> str:
+    head, mark, rest = svg.partition(">")
+    return f'{head}{mark}<rect width="100%" height="100%" fill="{LIGHT["paper"]}"/>{rest}'
