@@ -181,7 +181,7 @@ static int build_root(struct child *child)
 
 static int enter_root(struct child *child)
 {
-    return root_enter(&child->failure);
+    return root_enter(&child->root, &child->failure);
 }
 
 static int mount_devices(struct child *child)
@@ -202,11 +202,6 @@ static int mount_binds(struct child *child)
 static int make_directories(struct child *child)
 {
     return root_directories(&child->root, &child->failure);
-}
-
-static int leave_old_root(struct child *child)
-{
-    return root_leave(&child->root, &child->failure);
 }
 
 /* The same in every sandbox, whatever the client's own were; a hard limit cannot be raised and stays. */
@@ -262,7 +257,6 @@ static int (*const SEQUENCE[])(struct child *) = {
     mount_kernel,
     mount_binds,
     make_directories,
-    leave_old_root,
     set_limits,
     bound_capabilities,
     keep_only_its_own,

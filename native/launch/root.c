@@ -65,7 +65,7 @@ int root_build(struct root *root, struct failure *failure)
     char lowers[PLAN_LOWERS * 4], options[sizeof lowers + 64];
     int error;
 
-    root->mask = open("mask", O_PATH | O_CLOEXEC);
+    root->mask = open_tree(AT_FDCWD, "mask", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     if (root->mask < 0)
         return fail(failure, errno, "open the mask");
     error = mount_quota(root->plan, failure);
@@ -73,7 +73,7 @@ int root_build(struct root *root, struct failure *failure)
         return error;
     if (mkdir("upper", 0755) || mkdir("work", 0755) || mkdir("root", 0755) || mkdir("shm", 01777))
         return fail(failure, errno, "fill the sandbox's tmpfs");
-    root->shared = open("shm", O_PATH | O_CLOEXEC);
+    root->shared = open_tree(AT_FDCWD, "shm", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     if (root->shared < 0)
         return fail(failure, errno, "open shm");
     error = attach_lowers(root, lowers, sizeof lowers, failure);
@@ -85,10 +85,43 @@ int root_build(struct root *root, struct failure *failure)
     return 0;
 }
 
-int root_enter(struct failure *failure)
+static int open_kernel_mount(const char *type, unsigned attributes)
 {
+    CLOSES int context = fsopen(type, FSOPEN_CLOEXEC);
+    int mounted;
+
+    if (context < 0 || fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
+        return -errno;
+    mounted = fsmount(context, FSMOUNT_CLOEXEC, attributes);
+    return mounted < 0 ? -errno : mounted;
+}
+
+/* The kernel grants a new one only to who sees a whole old one: so before the host's are left. */
+static int open_kernel(struct root *root, struct failure *failure)
+{
+    const unsigned harmless = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+
+    root->proc = open_kernel_mount("proc", harmless);
+    if (root->proc < 0)
+        return fail(failure, -root->proc, "mount /proc%s", root->proc == -EPERM ? ": parts of this machine's /proc are hidden" : "");
+    /* Where it is refused, because parts of this machine's are hidden, there is none: nobody's isolation depends on it. */
+    root->sys = open_kernel_mount("sysfs", harmless | MOUNT_ATTR_RDONLY);
+    if (root->sys < 0 && root->sys != -EPERM)
+        return fail(failure, -root->sys, "mount /sys");
+    return 0;
+}
+
+/* The old root lies on top of the new one until it is taken away, and `/..` leads into it: no path of the image's may be followed before that. */
+int root_enter(struct root *root, struct failure *failure)
+{
+    int error = open_kernel(root, failure);
+
+    if (error)
+        return error;
     if (chdir("root") || syscall(SYS_pivot_root, ".", "."))
         return fail(failure, errno, "enter the root");
+    if (umount2(".", MNT_DETACH) || chdir("/"))
+        return fail(failure, errno, "leave the old root");
     return 0;
 }
 
@@ -155,13 +188,18 @@ static int attach(int source, const char *path, struct failure *failure)
     return 0;
 }
 
-static int attach_copy(int source, const char *path, struct failure *failure)
+/* The kernel copies only what is attached: so first the mask itself, then copies of it. */
+static int show_mask(struct root *root, const char *path, struct failure *failure)
 {
-    CLOSES int copy = open_tree(source, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+    if (root->masked) {
+        CLOSES int copy = open_tree(root->mask, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
 
-    if (copy < 0)
-        return fail(failure, errno, "copy what is shown as %s", path);
-    return attach(copy, path, failure);
+        if (copy < 0)
+            return fail(failure, errno, "mask %s", path);
+        return attach(copy, path, failure);
+    }
+    root->masked = true;
+    return attach(root->mask, path, failure);
 }
 
 static int make_read_only(const char *path, struct failure *failure)
@@ -187,28 +225,28 @@ int root_devices(const struct root *root, struct failure *failure)
         return error;
     if (mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, terminals))
         return fail(failure, errno, "mount /dev/pts");
-    return attach_copy(root->shared, "/dev/shm", failure);
+    return attach(root->shared, "/dev/shm", failure);
 }
 
-static int protect(const struct root *root, const char *const *paths, size_t count, bool mask, struct failure *failure)
+static int protect(struct root *root, const char *const *paths, size_t count, bool mask, struct failure *failure)
 {
     int error = 0;
 
     for (size_t index = 0; !error && index < count; index++)
         if (access(paths[index], F_OK) == 0)
-            error = mask ? attach_copy(root->mask, paths[index], failure) : make_read_only(paths[index], failure);
+            error = mask ? show_mask(root, paths[index], failure) : make_read_only(paths[index], failure);
     return error;
 }
 
-int root_kernel(const struct root *root, struct failure *failure)
+int root_kernel(struct root *root, struct failure *failure)
 {
     int error = make_directory("/proc", 0555, failure);
 
     if (error)
         return error;
-    if (mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL))
-        return fail(failure, errno, "mount /proc%s", errno == EPERM ? ": parts of this machine's /proc are hidden" : "");
-    error = protect(root, MASKED, COUNT(MASKED), true, failure);
+    error = attach(root->proc, "/proc", failure);
+    if (!error)
+        error = protect(root, MASKED, COUNT(MASKED), true, failure);
     if (!error)
         error = protect(root, READ_ONLY, COUNT(READ_ONLY), false, failure);
     if (!error && root->host_root)
@@ -217,9 +255,8 @@ int root_kernel(const struct root *root, struct failure *failure)
         error = protect(root, READ_ONLY_FOR_HOST_ROOT, COUNT(READ_ONLY_FOR_HOST_ROOT), false, failure);
     if (!error)
         error = make_directory("/sys", 0555, failure);
-    /* Where the kernel refuses it, because parts of this machine's are hidden, there is none: nobody's isolation depends on it. */
-    if (!error && mount("sysfs", "/sys", "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) && errno != EPERM)
-        error = fail(failure, errno, "mount /sys");
+    if (!error && root->sys >= 0)
+        error = attach(root->sys, "/sys", failure);
     return error;
 }
 
@@ -253,14 +290,5 @@ int root_directories(const struct root *root, struct failure *failure)
         return error;
     if (stat("/tmp", &status) || ((status.st_mode & 07777) != 01777 && chmod("/tmp", 01777)))
         return fail(failure, errno, "open /tmp to everybody");
-    return 0;
-}
-
-int root_leave(const struct root *root, struct failure *failure)
-{
-    if (umount2(".", MNT_DETACH) || chdir("/"))
-        return fail(failure, errno, "leave the old root");
-    close(root->mask);
-    close(root->shared);
     return 0;
 }

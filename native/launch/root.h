@@ -13,22 +13,22 @@ struct root {
     const int *clones; /* as clones_open gives them */
     uint32_t users;
     bool host_root; /* the sandbox's root has the id of the host's, and of what that owns in /proc */
+    /* Mounts, made before the old root is left and attached after it; all are closed by who closes what the root was built from. */
     int mask;   /* the empty file of the launcher's tree */
     int shared; /* the directory that will be /dev/shm */
+    int proc, sys; /* sys may be negative: there is none */
+    bool masked; /* the mask is attached somewhere */
 };
 
 /* Mounts a tmpfs with the sandbox's quota, and on it the overlay over the image. */
 int root_build(struct root *root, struct failure *failure);
 
-/* Makes the overlay the root. The old one stays on top of it, unreachable by an absolute path, as the kernel grants a new /proc only to one who has the old. */
-int root_enter(struct failure *failure);
+/* Makes the overlay the root, and takes the old one away, with everything of the host. Whatever the image's links say, from here on they lead nowhere else. */
+int root_enter(struct root *root, struct failure *failure);
 
 int root_devices(const struct root *root, struct failure *failure);
-int root_kernel(const struct root *root, struct failure *failure);
+int root_kernel(struct root *root, struct failure *failure);
 int root_binds(const struct root *root, struct failure *failure);
 int root_directories(const struct root *root, struct failure *failure);
-
-/* Takes the old root away, and with it everything of the host. */
-int root_leave(const struct root *root, struct failure *failure);
 
 #endif
