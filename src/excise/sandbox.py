@@ -37,6 +37,7 @@ from excise.spec import Spec
 from excise.streaming import KIND, Streamed, Waits
 from excise.substrate import Connection, Handle, Process, Snapshot, Substrate
 from excise.trace import Span, span
+from excise.trajectory import Recorder, recorder
 
 T = TypeVar("T")
 ANSWER_GRACE_S = 30.0
@@ -70,6 +71,7 @@ class Sandbox:
         self._handle: Handle | None = None
         self._pid = os.getpid()
         self._name = ""
+        self._recorder: Recorder | None = None
 
     # ---- life
 
@@ -101,6 +103,7 @@ class Sandbox:
             with span("ready", self._name):
                 unready = ReadyTimeout(f"{substrate.address} made a sandbox that did not answer {late}")
                 await _by(ends_s, self._handle.ready(), unready)
+            self._recorder = recorder(self._name, spec, snapshot=self._start is not spec)
         except BaseException:
             await self.close()
             raise
@@ -116,6 +119,8 @@ class Sandbox:
                 with span("cleanup", self._name):
                     await finish(handle.close())
         finally:
+            if self._recorder is not None:
+                self._recorder.close()
             if substrate is not None and isinstance(self._given, str):
                 await finish(substrate.close())
 
@@ -162,6 +167,8 @@ class Sandbox:
         with span("action", self._name, _kind(act)) as recorded:
             seen = await _by(ends_s, handle.run(act), late)
             _note(recorded, seen)
+        if self._recorder is not None:
+            self._recorder.acted(act, recorded, seen)
         if seen.errno is not None and not isinstance(act, Batch):
             raise _as_exception(act, seen.errno)
         return seen
@@ -178,8 +185,10 @@ class Sandbox:
         act = self._as_action(action, session, timeout_s, common)
         if not isinstance(act, Exec | Shell):
             raise SpecError(f"start takes a command, not {type(act).__name__}")
-        with span("action", self._name, KIND):
+        with span("action", self._name, KIND) as recorded:
             process = await self._answer("start", self._live().start(act), self._timeout_s + ANSWER_GRACE_S)
+        if self._recorder is not None:
+            self._recorder.acted(act, recorded, None)
         return Streamed(process, self._name)
 
     def _as_action(
@@ -232,8 +241,9 @@ class Sandbox:
 
     async def upload(self, path: str, tar: AsyncIterable[bytes]) -> None:
         """Unpack a tar stream into the directory `path`."""
-        with span("upload", self._name):
+        with span("upload", self._name) as recorded:
             await self._answer("upload", self._live().upload(path, tar), self._timeout_s + ANSWER_GRACE_S)
+        self._record("upload", recorded)
 
     def download(self, path: str) -> AsyncIterator[bytes]:
         """`path` as a tar stream."""
@@ -252,8 +262,13 @@ class Sandbox:
 
     async def reset(self, snapshot: Snapshot) -> None:
         """Go back to `snapshot`: its processes, /tmp, sessions too, as after a create."""
-        with span("reset", self._name):
+        with span("reset", self._name) as recorded:
             await self._answer("reset", self._live().reset(snapshot))
+        self._record("reset", recorded)
+
+    def _record(self, verb: str, span: Span) -> None:
+        if self._recorder is not None:
+            self._recorder.did(verb, span)
 
     async def pause(self) -> None:
         with span("pause", self._name):
