@@ -9,9 +9,33 @@ import msgspec
 
 from excise.errors import SpecError
 from excise.meter.latency_records import LatencyPlan
+from excise.meter.records import AS_RECORDED
+from excise.meter.results import scan
 from excise.plans.rollout import PLAIN, Grid, RolloutPlan, overridden
 
-__all__ = ["PLAIN", "Grid", "LatencyPlan", "RolloutPlan", "load", "load_latencies", "load_rollouts", "names", "overridden"]
+__all__ = [
+    "PLAIN",
+    "Grid",
+    "LatencyPlan",
+    "RolloutPlan",
+    "like",
+    "load",
+    "load_latencies",
+    "load_rollouts",
+    "names",
+    "overridden",
+]
+    "PLAIN",
+    "Grid",
+    "LatencyPlan",
+    "RolloutPlan",
+    "like",
+    "load",
+    "load_latencies",
+    "load_rollouts",
+    "names",
+    "overridden",
+]
 
 _KINDS: dict[str, type[RolloutPlan] | type[LatencyPlan]] = {"rollout": RolloutPlan, "latency": LatencyPlan}
 
@@ -45,6 +69,34 @@ def load_latencies(name: str) -> LatencyPlan:
     if not isinstance(plan, LatencyPlan):
         raise SpecError(f"plan {name!r} measures rollouts, not single operations: excise.measure(plan={name!r}) runs it")
     return plan
+
+
+def like(path: Path) -> RolloutPlan:
+    """The plan of the run in the results directory `path`, cell by cell."""
+    header, _ = scan(path)
+    plan = header.plan
+    grids = tuple(
+        Grid(
+            addresses=(cell.address,),
+            workloads=(cell.workload,),
+            states=(cell.state,),
+            shells=(cell.shell,),
+            resets=(cell.reset,),
+            concurrencies=(cell.concurrency,),
+            think_s=("recorded" if cell.think_s == AS_RECORDED else cell.think_s,),
+        )
+        for cell in plan.cells
+    )
+    return RolloutPlan(
+        grids=grids,
+        image=plan.image,
+        reference=plan.reference,
+        seed=plan.seed,
+        blocks=plan.blocks,
+        budget_s=plan.budget_s,
+        warmup_blocks=plan.warmup_blocks,
+        rerun_noisy=plan.rerun_noisy,
+    )
 
 
 def names() -> list[str]:

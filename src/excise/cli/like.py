@@ -1,0 +1,52 @@
+"""What `excise measure --like RESULTS` prints below the table: our ratios beside theirs."""
+
+from typing import TYPE_CHECKING, TextIO
+
+from excise.cli.dry_run import named
+
+if TYPE_CHECKING:
+    from excise.meter.records import Provenance
+    from excise.stats.estimate import Estimate
+    from excise.stats.run import Run
+
+
+def show(ours: "Run", theirs: "Run", file: TextIO) -> None:
+    """Ratios within each run; no time of one host stands beside the other's."""
+    from excise.stats.likeness import pairs  # noqa: PLC0415 - `excise measure --help` does not pay for the statistics
+
+    found = pairs(ours, theirs)
+    if not found:
+        file.write("\nNo two rows are in both runs: there is no ratio to set beside theirs.\n")
+        return
+    heads = ("times as long", "here", "there", "")
+    lines = [
+        (f"{named(one.cell)} / {one.to.address}", _ratio(one.ours), _ratio(one.theirs), _verdict(agrees=one.agrees))
+        for one in found
+    ]
+    widths = [max(len(line[column]) for line in (heads, *lines)) for column in range(4)]
+    file.write("\n")
+    for line in (heads, *lines):
+        file.write("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() + "\n")
+    here, there = ours.header.provenance, theirs.header.provenance
+    file.write(
+        f"\nHere: {ours.blocks} blocks on {here.cores} cores of {here.cpu}, {here.kernel}. There: {theirs.blocks} blocks on "
+        f"{there.cores} cores of {there.cpu}, {there.kernel}.\n"
+    )
+    if here.image_digest != there.image_digest:
+        file.write("The image is not the same: its digest differs, so part of a difference may be the programs in it.\n")
+    if here.code != there.code:
+        file.write(f"The code is not the same: {_code(here)} here, {_code(there)} there.\n")
+
+
+def _code(found: "Provenance") -> str:
+    return f"excise {found.excise} ({found.code.removeprefix('sha256:')[:12]})"
+
+
+def _ratio(found: "Estimate") -> str:
+    if found.low is None or found.high is None:
+        return f"{found.value:.3g}"
+    return f"{found.value:.3g} ({found.low:.3g} to {found.high:.3g})"
+
+
+def _verdict(*, agrees: bool | None) -> str:
+    return "no interval yet" if agrees is None else "agrees" if agrees else "differs"
