@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from excise.handles import finish
 from excise.registry import make
 from excise.substrate import Substrate
 from excise.trace import recording
+from excise.trajectory import keeping
 
 if TYPE_CHECKING:  # The meter is loaded when something is measured, not when somebody connects.
     from excise.meter.blocks import Progress
@@ -30,10 +31,11 @@ async def connect(address: str) -> AsyncGenerator[Substrate]:
 
 
 @contextmanager
-def record() -> Generator["Recording"]:
+def record(actions: str | Path | None = None) -> Generator["Recording"]:
     """Meter your own loop: every sandbox used in this block lands in the recording.
 
-    `print(trace)` afterwards says "model 71 %, work 17 %, tax 12 %"; `trace.shares()` has the seconds.
+    `print(trace)` afterwards says "model 71 %, work 17 %, tax 12 %"; `trace.shares()` has the seconds. `actions` names a file
+    (.jsonl) that what is done in the block's sandboxes is added to, as a workload for `excise measure`; no secret's value is.
 
     Tasks started in the block are recorded too. Threads are not, because Python starts them in an empty context: hand them
     this one, `pool.submit(contextvars.copy_context().run, rollout, task)`.
@@ -41,7 +43,7 @@ def record() -> Generator["Recording"]:
     from excise.stats.shares import Recording  # noqa: PLC0415 - see above
 
     trace = Recording()
-    with recording(trace):
+    with recording(trace), keeping(Path(actions)) if actions is not None else nullcontext():
         yield trace
 
 
