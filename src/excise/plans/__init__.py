@@ -25,17 +25,6 @@ __all__ = [
     "names",
     "overridden",
 ]
-    "PLAIN",
-    "Grid",
-    "LatencyPlan",
-    "RolloutPlan",
-    "like",
-    "load",
-    "load_latencies",
-    "load_rollouts",
-    "names",
-    "overridden",
-]
 
 _KINDS: dict[str, type[RolloutPlan] | type[LatencyPlan]] = {"rollout": RolloutPlan, "latency": LatencyPlan}
 
