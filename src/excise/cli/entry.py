@@ -30,6 +30,9 @@ def application() -> App:
     app["--help"].show = app["--version"].show = False
     commands = (
         (measure, "measure", "Measure the tax of substrates on this machine and print the table."),
+        (measure, "project", "Project rollouts to worker-hours, with intervals and sensitivity."),
+        (measure, "compare", "Compare two runs by ratios; exit 1 where one got slower."),
+        (measure, "record", "Write what a program does in sandboxes to a file that can be measured."),
         (use, "run", "Run one command in a fresh sandbox."),
         (use, "image", "Build, list and remove root-filesystem images."),
         (use, "check", "Check that a substrate keeps every promise of the contract."),

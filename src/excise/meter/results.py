@@ -159,11 +159,20 @@ def load_latencies(path: Path) -> tuple[LatencyHeader, tuple[LatencyTrial, ...]]
     return header, tuple(_trials(path, LatencyTrial, header.id))
 
 
-def _header(path: Path, kind: type[T], readable: tuple[int, ...]) -> T:
+def kind_of(path: Path) -> str:
+    """`rollout` or `latency`."""
+    return _decoded(path / HEADER, _head(path), _Versioned).kind
+
+
+def _head(path: Path) -> bytes:
     try:
-        head = (path / HEADER).read_bytes()
+        return (path / HEADER).read_bytes()
     except OSError as error:
         raise SpecError(f"{path} is not a results directory: {error.strerror}, {error.filename}") from None
+
+
+def _header(path: Path, kind: type[T], readable: tuple[int, ...]) -> T:
+    head = _head(path)
     found = _decoded(path / HEADER, head, _Versioned)
     if found.schema not in readable or (found.kind == "latency") != (kind is LatencyHeader):
         known = " and ".join(map(str, readable))

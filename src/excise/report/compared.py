@@ -1,6 +1,6 @@
 """A comparison of two runs as text and as Markdown."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from excise.report.numbers import NOTHING, interval, short
 from excise.report.projected import aligned
@@ -12,14 +12,15 @@ _HEADS = ("", "", "before", "after", "after / before", "")
 
 def text(found: Comparison) -> str:
     """For a terminal."""
-    lines = [list(_HEADS)]
+    lines: list[list[str]] = [list(_HEADS)]
     for change in found.changes:
         lines.append([change.name, change.metric, *(shown for shown, _ in _numbers(change)), change.verdict])
         ends = [ends for _, ends in _numbers(change)]
         if any(ends):
             lines.append(["", "", *ends, ""])
-    if all(change.before is None for change in found.changes):
+    if _within_one(found):
         lines = [line[:2] + line[4:] for line in lines]
+        lines[0][2] = f"/ {found.to}"
     return aligned(lines) + "\n\n" + "\n".join(_notes(found)) + "\n"
 
 
@@ -34,9 +35,8 @@ def markdown(found: Comparison, title: str) -> str:
     return "\n".join([*lines, "", *_notes(found)]) + "\n"
 
 
-def _row(cells: object) -> str:
-    assert isinstance(cells, list | tuple)
-    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _numbers(change: Change) -> Iterator[tuple[str, str]]:
@@ -49,10 +49,10 @@ def _shown(estimate: Estimate | None) -> tuple[str, str]:
 
 
 def _notes(found: Comparison) -> Iterator[str]:
-    if any(change.before is not None for change in found.changes):
-        yield f"before and after are in units of {found.to}, each of its own run: absolute times are not compared."
-    else:
+    if _within_one(found):
         yield f"Each to {found.to}, within blocks of the one run."
+    else:
+        yield f"before and after are in units of {found.to}, each of its own run: absolute times are not compared."
     yield (
         f"slower: the whole 95 % interval is above {found.threshold:g}; faster: below {1 / found.threshold:.3g}; "
         "same: between; unsure: neither."
@@ -60,5 +60,11 @@ def _notes(found: Comparison) -> Iterator[str]:
     for where, names in (("first", found.only_before), ("second", found.only_after)):
         if names:
             yield f"Only in the {where} run: {', '.join(names)}."
-    count = len(found.slower)
+    count, unsure = len(found.slower), sum(change.verdict == "unsure" for change in found.changes)
     yield f"{count} of {len(found.changes)} got slower or broke." if count else "Nothing got slower beyond the threshold."
+    if unsure:
+        yield f"Of {unsure} nobody can tell yet: more blocks narrow their intervals."
+
+
+def _within_one(found: Comparison) -> bool:
+    return all(change.before is None for change in found.changes)

@@ -102,6 +102,11 @@ class Run:
                 found.setdefault(trial.block, []).append(trial.start_ns / 1e9)
         return list(found.values())
 
+    def reference_row(self, row: Row) -> Row | None:
+        """The row that `row`'s work was measured on."""
+        beside = self._reference_of(row.cell)
+        return next((found for found in self.rows if found.cell == beside), None)
+
     def row(self, **factors: Any) -> Row:
         """The one row whose cell has these factors: `run.row(address="docker", shell="session")`."""
         unknown = sorted(factors.keys() - set(Cell.__struct_fields__))
