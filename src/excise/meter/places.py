@@ -128,8 +128,10 @@ class Reused:
         if self._snapshot is not None:
             await box.reset(self._snapshot)
             return
+        spans = len(trace.spans)
         answer = await box.run(Shell(GIT, timeout_s=_TIMEOUT_S))
-        trace.spans[-1].name = RESET
+        for one in trace.spans[spans:]:
+            one.name = RESET
         if not answer.ok:
             raise SpecError(f"git could not bring the repository back: {answer.text.strip() or answer.end.value}")
 

@@ -57,8 +57,8 @@ class Rounds:
         self._host = identity.this_host() if identify else None
         self._lives = identity.Lives(frozenset(used))
         self._places: dict[tuple[Cell, int], Place] = {}
-        self._warm: set[Cell] | None = None
-        """Cells that ran since the page cache was last dropped; None if it never was."""
+        self._warm: set[tuple[str, str]] | None = None
+        """Whose files were read since the page cache was last dropped, by address and workload; None if it never was."""
 
     async def run(self, slot: Slot) -> list[Trial]:
         """The trials of one slot, a lane each."""
@@ -110,8 +110,8 @@ class Rounds:
         if cell.state == "cold":
             await asyncio.to_thread(cold.drop_caches)
             self._warm = set()
-        elif self._warm is not None and cell not in self._warm:
-            self._warm.add(cell)
+        elif self._warm is not None and (cell.address, cell.workload) not in self._warm:
+            self._warm.add((cell.address, cell.workload))
             await self._wave(cell, places, [None] * len(places), Conditions(shell=cell.shell))
 
     def _conditions(self, slot: Slot) -> Conditions:
