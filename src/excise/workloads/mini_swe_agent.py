@@ -15,18 +15,18 @@ _IN_TEXT = re.compile(r"```(?:mswea_bash_command|bash)\s*\n(.*?)\n```", re.DOTAL
 _CODE = re.compile(r"<returncode>(-?\d+)</returncode>")
 
 
-class _Action(msgspec.Struct):
+class _Action(msgspec.Struct, frozen=True):
     command: str
 
 
-class _Extra(msgspec.Struct):
+class _Extra(msgspec.Struct, frozen=True):
     actions: tuple[_Action, ...] = ()
     timestamp: float | None = None
     returncode: int | None = None
     exception_info: Any = None
 
 
-class _Message(msgspec.Struct):
+class _Message(msgspec.Struct, frozen=True):
     role: str
     content: Any = None
     extra: _Extra = _Extra()
@@ -47,21 +47,21 @@ class _Message(msgspec.Struct):
         return code if code is not None and code >= 0 and not self.extra.exception_info else None
 
 
-class _Environment(msgspec.Struct):
+class _Environment(msgspec.Struct, frozen=True):
     image: str | None = None
     cwd: str | None = None
     timeout: float | None = None
 
 
-class _Config(msgspec.Struct):
+class _Config(msgspec.Struct, frozen=True):
     environment: _Environment = _Environment()
 
 
-class _Info(msgspec.Struct):
+class _Info(msgspec.Struct, frozen=True):
     config: _Config = _Config()
 
 
-class _File(msgspec.Struct):
+class _File(msgspec.Struct, frozen=True):
     messages: tuple[_Message, ...]
     info: _Info = _Info()
 

@@ -156,8 +156,9 @@ def _read(path: Path) -> Description:
 def _packed(directory: Path, commit: str) -> bytes:
     """The commit of a repository of this machine, with its history, as one file. The repository itself is left as it is."""
     with tempfile.TemporaryDirectory(prefix="excise-") as place:
-        _git(directory, "clone", "-q", "--bare", "--shared", ".", f"{place}/bare")
-        sha = _git(directory, "rev-parse", "--verify", "-q", f"{commit}^{{commit}}").strip()
+        top = _git(directory, "rev-parse", "--show-toplevel").strip()
+        sha = _git(directory, "rev-parse", "--verify", f"{commit}^{{commit}}").strip()
+        _git(directory, "clone", "-q", "--bare", "--shared", top, f"{place}/bare")
         _git(Path(place, "bare"), "update-ref", _REF, sha)
         _git(Path(place, "bare"), "bundle", "create", "-q", f"{place}/{_BUNDLE}", _REF)
         return Path(place, _BUNDLE).read_bytes()
