@@ -70,9 +70,7 @@ def _run(command: tuple[str, ...], out: Path) -> int:
     from excise.trajectory import VARIABLE  # noqa: PLC0415 - see above
 
     if shutil.which(command[0]) is None:
-        raise SpecError(
-            f"there is no program {command[0]!r}; say one after --, as in `excise record -o FILE -- python3 train.py`"
-        )
+        raise SpecError(f"there is no program {command[0]!r}; name one after --, as in `-- python3 train.py`")
     with subprocess.Popen(command, env={**os.environ, VARIABLE: str(out.absolute())}) as child, _passing_on(child):
         code = child.wait()
     if not out.exists():
