@@ -161,10 +161,10 @@ class Sandbox:
         """
         handle = self._live()
         act = self._as_action(action, session, timeout_s, common)
-        limit_s = _longest_s(act, self._timeout_s)
-        ends_s = asyncio.get_running_loop().time() + limit_s + ANSWER_GRACE_S
-        late = SandboxLost(f"no answer {ANSWER_GRACE_S:g} s after the action's own timeout of {limit_s:g} s")
         with span("action", self._name, _kind(act)) as recorded:
+            limit_s = _longest_s(act, self._timeout_s)
+            ends_s = asyncio.get_running_loop().time() + limit_s + ANSWER_GRACE_S
+            late = SandboxLost(f"no answer {ANSWER_GRACE_S:g} s after the action's own timeout of {limit_s:g} s")
             seen = await _by(ends_s, handle.run(act), late)
             _note(recorded, seen)
         if self._recorder is not None:
