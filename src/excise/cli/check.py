@@ -1,8 +1,9 @@
-"""`excise check`: hold substrates against the contract, one line a case as it ends."""
+"""`excise check`: hold substrates against the contract, or the meter against known truths, one line a case as it ends."""
 
 import asyncio
 import contextlib
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Annotated, Any
@@ -19,11 +20,15 @@ from excise.sandbox import Sandbox
 from excise.spec import Spec
 from excise.substrate import Substrate
 
+METER = "meter"
 _MARKS: dict[Outcome, str] = {"kept": "kept", "broken": "BROKEN", "not declared": "-"}
 
 app = App(
     name="check",
     help_epilogue="""\
+`excise check meter` tries the measuring itself: simulated experiments whose truth is known, the same substrate as two rows, \
+a delay that must be found.
+
 Exit code: 1 if a promise is broken or no sandbox can be made; 2 when the request is wrong.
 
 Examples:
@@ -31,6 +36,7 @@ Examples:
   excise check docker bubblewrap --image excise/base
   excise check chroot --case cwd --case stdin-reaches
   excise check fake:broken=cwd
+  excise check meter
   excise check --list""",
 )
 
@@ -54,12 +60,12 @@ def run_check(
     image: str = "host",
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> int:
-    """Check that substrates keep every promise of the contract, as far as they declare the ability for it.
+    """Check that substrates keep every promise of the contract, as far as they declare the ability for it; or the meter.
 
     Parameters
     ----------
     addresses
-        The substrates to check, one after another.
+        The substrates to check, one after another; `meter` for the instrument itself.
     case
         Only this case; may be given several times.
     list_
@@ -77,6 +83,9 @@ def run_check(
     only = {chosen.name for chosen in named(case)} if case else None
     lines: list[Line] = []
     for address in addresses:
+        if address == METER:
+            lines.extend(_check_meter(_ignore_line if json else _print_line))
+            continue
         verdicts = _runner(address)(_check(address, Spec(image=image), only, _ignore if json else _print_verdict))
         lines.extend(_line(address, verdict) for verdict in verdicts)
         if not json:
@@ -84,6 +93,29 @@ def run_check(
     if json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(lines), indent=2).decode() + "\n")
     return FAILED if any(line.outcome == "broken" for line in lines) else 0
+
+
+def _check_meter(on_line: "Callable[[Line], None]") -> list[Line]:
+    """The instrument's findings, each told as it is known."""
+    from excise.cli.instrument import findings  # noqa: PLC0415 - who checks a substrate does not pay for the meter
+
+    lines: list[Line] = []
+    begun = time.monotonic()
+    for finding in findings():
+        ended = time.monotonic()
+        lines.append(
+            Line(
+                address=METER,
+                case=finding.name,
+                promise=finding.promise,
+                outcome="not declared" if finding.kept is None else "kept" if finding.kept else "broken",
+                reason=finding.seen,
+                duration_s=ended - begun,
+            )
+        )
+        on_line(lines[-1])
+        begun = ended
+    return lines
 
 
 def _runner(address: str) -> Callable[[Coroutine[Any, Any, tuple[Verdict, ...]]], tuple[Verdict, ...]]:
@@ -129,6 +161,17 @@ def _print_verdict(verdict: Verdict) -> None:
     sys.stdout.write(f"{_MARKS[verdict.outcome]:6}  {verdict.duration_s:6.2f} s  {verdict.case.name}\n")
     if verdict.outcome == "broken":
         sys.stdout.write(f"        promised: {verdict.case.promise}\n        but: {verdict.reason}\n")
+    sys.stdout.flush()
+
+
+def _ignore_line(_: Line) -> None:
+    pass
+
+
+def _print_line(line: Line) -> None:
+    sys.stdout.write(f"{_MARKS[line.outcome]:6}  {line.duration_s:6.2f} s  {line.case}: {line.reason}\n")
+    if line.outcome == "broken":
+        sys.stdout.write(f"        promised: {line.promise}\n")
     sys.stdout.flush()
 
 

@@ -17,7 +17,7 @@ from excise.stats.jackknife import POSITIVE, SHARE, SIGNED, Blocks, Sums
 from excise.stats.projection import Costs, line_of
 from excise.stats.quantile import clustered, quantile
 
-EXPERIMENTS = 1000
+EXPERIMENTS = 2000
 LEAST, MOST = 0.93, 0.97
 BUSY = 0.3
 """Noise common to a block, as the standard deviation of a logarithm: a host that is a third slower now and then."""
