@@ -1,0 +1,120 @@
+"""How long a report's numbers take, and how much memory, over 10,000 trials of 150 actions (1.5 million spans).
+
+    python bench/report_scale.py                        makes synthetic results in a temporary directory and reads them
+    python bench/report_scale.py --trials 1000          fewer
+    python bench/report_scale.py --keep DIR             leaves the results in DIR, for `excise report DIR`
+    python bench/report_scale.py --command report       measures `excise report` on them, page and all
+
+Promised: under 20 s and 512 MiB for all of it. Making the results is not in the figures.
+"""
+
+import argparse
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from excise.meter.records import Cell, Header, Plan, Provenance, Quiet, Trial
+from excise.meter.results import Writer
+from excise.trace import Span
+
+ADDRESSES = ("chroot", "local", "bubblewrap", "docker", "docker+guest", "namespace", "runc", "gvisor", "vm", "pool:docker")
+EXCISE = str(Path(sys.executable).parent / "excise")
+PROMISED_S, PROMISED_BYTES = 20.0, 512 * 2**20
+READ = """
+import resource, sys, time
+from pathlib import Path
+begun = time.perf_counter()
+from excise.stats.ladder import ladder
+from excise.stats.projection import sensitivity
+from excise.stats.run import Run
+from excise.stats.whatif import what_ifs
+run = Run.read(Path(sys.argv[1]))
+read = time.perf_counter()
+rows = run.rows, run.quiet_rows
+found = what_ifs(run.rows), ladder(run.rows), [sensitivity(row.costs) for row in run.rows if row.costs]
+print(f"{sum(row.n for row in run.rows)} trials: reading {read - begun:.1f} s, numbers {time.perf_counter() - read:.1f} s")
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=10_000)
+    parser.add_argument("--actions", type=int, default=148, help="with create, ready and cleanup this makes 151 spans")
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--command", nargs="+", help="an excise command that reads the results, in place of the numbers alone")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        path = asked.keep or Path(scratch) / "run"
+        made = make(path, asked.trials, asked.actions)
+        print(f"{made} trials, {(path / 'trials.jsonl').stat().st_size / 2**20:.0f} MiB of them")
+        command = [sys.executable, "-c", READ] if asked.command is None else [EXCISE, *asked.command]
+        begun = time.perf_counter()
+        done = subprocess.run([*command, str(path)], check=False, cwd=scratch)
+        took_s = time.perf_counter() - begun
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    print(f"{took_s:.1f} s and {peak / 2**20:.0f} MiB at most; promised: {PROMISED_S:.0f} s, {PROMISED_BYTES / 2**20:.0f} MiB")
+    return int(done.returncode != 0 or took_s > PROMISED_S or peak > PROMISED_BYTES)
+
+
+def make(path: Path, trials: int, actions: int) -> int:
+    """Whole blocks of ten cells, the first of them to warm up."""
+    chance = random.Random(0)
+    cells = tuple(Cell(address=address, workload=f"t0?actions={actions}") for address in ADDRESSES)
+    blocks = max(2, trials // len(cells))
+    header = Header(id="r", started="2026-01-01T00:00:00Z", plan=Plan(cells=cells, reference="chroot"), provenance=origin())
+    with Writer(path, header) as writer:
+        for block in range(blocks):
+            busy = chance.lognormvariate(0, 0.2)
+            for position, cell in enumerate(cells):
+                writer.add(trial(chance, (block, position), cell, actions, busy))
+    return blocks * len(cells)
+
+
+def trial(chance: random.Random, place: tuple[int, int], cell: Cell, actions: int, busy: float) -> Trial:
+    block, position = place
+    scale = busy * (1 + position) * 1e6
+    spans, at = [], 0
+    for index in range(actions + 3):
+        name = "create" if index == 0 else "ready" if index == 1 else "cleanup" if index == actions + 2 else "action"
+        took = round(scale * (1 + chance.random()))
+        inside = took // 2 if name == "action" else None
+        kind = "exec" if name == "action" else ""
+        spans.append(Span(name, "0123abcd", at, at + took, kind=kind, guest_ns=inside, outcome="ok"))
+        at += took + 1000
+    return Trial(
+        run="r",
+        block=block,
+        position=position,
+        cell=cell,
+        warmup=block == 0,
+        noisy=chance.random() < 0.05,
+        wall_ns=at,
+        cpu_s=0.5,
+        written_bytes=4096,
+        quiet=Quiet(window_ns=20_000_000),
+        spans=tuple(spans),
+    )
+
+
+def origin() -> Provenance:
+    return Provenance(
+        host="h",
+        cpu="none",
+        cores=2,
+        memory_bytes=1,
+        kernel="none",
+        machine="none",
+        cgroup="v2",
+        filesystem="none",
+        mitigations={},
+        excise="0",
+        python="3.11",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
