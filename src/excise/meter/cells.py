@@ -1,9 +1,9 @@
 """Which cells can run: what a substrate cannot do is skipped with the reason, and the others go on."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from excise.errors import CapacityError, CreateError, ReadyTimeout, SandboxLost
+from excise.errors import CapacityError, CreateError, ReadyTimeout, SandboxLost, SpecError
 from excise.meter import cold
 from excise.meter.admission import TRIES, Admitted
 from excise.meter.places import Place
@@ -13,6 +13,7 @@ from excise.meter.rounds import Bench
 from excise.spec import Spec
 from excise.substrate import Capabilities
 from excise.trace import Trace
+from excise.workloads.workload import Requirement, requirements
 
 
 class Sorted(NamedTuple):
@@ -66,7 +67,7 @@ async def _try_out(bench: Bench, cell: Cell) -> str | None:
         return None  # Its admission was this very thing.
     place = bench.place(cell)
     try:
-        await _once(place)
+        await _once(place, requirements(bench.workloads[cell.workload]))
     except Exception as error:  # noqa: BLE001 - a fault of one substrate must not cost the others their rows
         return without_home(one_line(error))
     finally:
@@ -74,11 +75,14 @@ async def _try_out(bench: Bench, cell: Cell) -> str | None:
     return None
 
 
-async def _once(place: Place) -> None:
+async def _once(place: Place, needed: Sequence[Requirement]) -> None:
     for tries_left in reversed(range(TRIES)):
         try:
             await place.prepare()
-            async with place.sandbox(Trace()):
+            async with place.sandbox(Trace()) as box:
+                for one in needed:
+                    if not (await box.run(one.action)).ok:
+                        raise SpecError(one.sentence)
                 return
         except (CapacityError, CreateError, ReadyTimeout, SandboxLost):
             if not tries_left:

@@ -5,12 +5,12 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from excise.action import Shell, Write
+from excise.action import Exec, Shell, Write
 from excise.errors import SpecError
 from excise.spec import Spec, Stage, Step
 from excise.workloads import commands
 from excise.workloads.seed import BUNDLE, RECIPES, Recipe, Seed, built
-from excise.workloads.workload import Turn
+from excise.workloads.workload import Requirement, Turn
 
 ENV = {
     # The user's own settings must not change the work where a substrate shares the host's files.
@@ -42,6 +42,14 @@ class OnSeed:
         if self._seed is None:
             raise RuntimeError("the seed repository is not built yet: use the workload inside `async with hosted(...)`")
         return self._seed
+
+    def requirements(self) -> tuple[Requirement, ...]:
+        return tuple(
+            Requirement(
+                Exec((tool, "--version"), timeout_s=60), f"the image has no {tool}, which agents need; excise/base has it"
+            )
+            for tool in ("git", "python3")
+        )
 
     def upload(self) -> Step:
         """The repository as one file in the sandbox's working directory."""

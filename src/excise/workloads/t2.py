@@ -4,13 +4,14 @@ import random
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from excise.action import Exec
 from excise.errors import SpecError
 from excise.spec import Spec
 from excise.workloads import commands
 from excise.workloads.commands import Command, Runner
 from excise.workloads.seed import BUNDLE, RECIPES
 from excise.workloads.t1 import ENV, OnSeed
-from excise.workloads.workload import Turn
+from excise.workloads.workload import Requirement, Turn
 
 DIRECTORY = "attrs"
 """Where the clone goes."""
@@ -52,6 +53,17 @@ class T2(OnSeed):
 
     def spec(self, image: str) -> Spec:
         return Spec(image=image, env=ENV, steps=(self.preload() if self._preloaded else self.upload(),))
+
+    def requirements(self) -> tuple[Requirement, ...]:
+        needed = {"plain": (), "pytest": ("pytest",), "conftest": ("pytest", "hypothesis")}[self._runner]
+        instead = f"{self._named}?runner=plain needs none" + (", and excise/base has it" if self._runner == "pytest" else "")
+        return (
+            *super().requirements(),
+            *(
+                Requirement(Exec(("python3", "-c", f"import {module}"), timeout_s=60), f"the image has no {module}; {instead}")
+                for module in needed
+            ),
+        )
 
     def _begin(self, word: str) -> Turn:
         return commands.checkout(self._site, word) if self._preloaded else commands.clone(self._site, word, BUNDLE)

@@ -104,3 +104,22 @@ def hosted(workload: Workload, cache: Path) -> AbstractAsyncContextManager[None]
 def own_image(workload: Workload) -> str | None:
     """The image a workload names itself, where the caller names none: a user's own file may have one."""
     return getattr(workload, "image", None)
+
+
+class Requirement(msgspec.Struct, frozen=True):
+    """What an image must have: an action that succeeds where it does, and what to do where it does not."""
+
+    action: Action
+    sentence: str
+
+
+@runtime_checkable
+class Demanding(Protocol):
+    """A workload that not every image will do for."""
+
+    def requirements(self) -> tuple[Requirement, ...]: ...
+
+
+def requirements(workload: Workload) -> tuple[Requirement, ...]:
+    """Tried once before a run, in a sandbox at the start state: better one sentence than a hundred failed trials."""
+    return workload.requirements() if isinstance(workload, Demanding) else ()

@@ -11,10 +11,10 @@ import pytest
 from excise.action import Observation, Read, Shell, Write
 from excise.errors import ExciseError, SpecError
 from excise.sandbox import Sandbox
-from excise.spec import Allow
+from excise.spec import Allow, Spec
 from excise.workloads.registry import make
 from excise.workloads.t2 import T2, middle
-from excise.workloads.workload import Expect, Turn, Workload, hosted
+from excise.workloads.workload import Expect, Turn, Workload, hosted, requirements
 
 HOST_ROOTS = ["local", "chroot", "namespace"]
 
@@ -60,6 +60,35 @@ def test_without_pytest_the_reason_is_told(cache: Path, runs_here: Callable[[str
     found = asyncio.run(faults(make("t2?runner=conftest"), "chroot", "excise/base", cache))
     assert [one.partition(":")[0] for one in found] == ["6", "9"]
     assert "No module named 'hypothesis'" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("t1", None),
+        ("t2?runner=plain", None),
+        ("t2", None),
+        ("t2?runner=conftest", "the image has no hypothesis; t2?runner=plain needs none"),
+    ],
+)
+def test_what_the_image_must_have(name: str, sentence: str | None, runs_here: Callable[[str], None], base: None) -> None:
+    runs_here("chroot")
+
+    async def lacking() -> list[str]:
+        async with Sandbox("chroot", Spec(image="excise/base")) as box:
+            return [one.sentence for one in requirements(make(name)) if not (await box.run(one.action)).ok]
+
+    assert asyncio.run(lacking()) == ([sentence] if sentence else [])
+
+
+def test_a_missing_program_is_named(runs_here: Callable[[str], None], base: None) -> None:
+    runs_here("chroot")
+
+    async def lacking() -> list[str]:
+        async with Sandbox("chroot", Spec(image="excise/base", env={"PATH": "/nowhere"})) as box:
+            return [one.sentence for one in requirements(make("t1")) if not (await box.run(one.action)).ok]
+
+    assert asyncio.run(lacking())[0] == "the image has no git, which agents need; excise/base has it"
 
 
 def test_the_same_text_runs_in_a_shell_that_persists(cache: Path, has_tools: None) -> None:
