@@ -25,8 +25,8 @@ def calculator(facts: Facts) -> dict[str, Any] | None:
         "fewest": FEWEST_BLOCKS,
         "near": NEAR_ZERO,
         "usual": {
-            "length": LONG,
-            "scale": MILLION,
+            "actions": LONG,
+            "rollouts": MILLION,
             "think": 0,
             "fail": 0,
             "deadline": DEFAULT_DEADLINE_H,

@@ -88,4 +88,3 @@ def isolates(address: str) -> bool:
         return parse(address).name not in NOT_ISOLATED
     except SpecError:
         return True  # An address of a newer grammar: nothing says that it does not.
-

@@ -59,7 +59,7 @@ def receipt(row: Row) -> Receipt:
         tax="" if row.tax_s is None else duration(row.tax_s.value),
         rate=rate,
         rate_interval=rate_interval,
-        footer=f"{million}n = {count}.",
+        footer=f"{million}n\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{count}.",
     )
 
 
@@ -70,7 +70,7 @@ def _items(row: Row) -> list[Item]:
         if term == "slowdown" and row.reference:
             continue  # Zero by definition: it is what slowdown is counted from.
         each = seconds / row.actions if row.actions else 0.0
-        detail = f"{row.actions} × {about if term != 'work' else ''}{duration(each)}" if term in _EACH else ""
+        detail = f"{row.actions} x {about if term != 'work' else ''}{duration(each)}" if term in _EACH else ""
         found.append(Item(name=_WORDS.get(term, term), detail=detail, price=duration(seconds), work=term == "work"))
     return found
 

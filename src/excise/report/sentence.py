@@ -35,7 +35,8 @@ def precision(facts: Facts) -> str:
         ends = "" if times.low is None or times.high is None else f"{short(times.low)}..{short(times.high)}"
         parts.append(f"{dear.name} / {cheap.name} = {short(times.value)}{_between(ends)}")
     counts = f"n = {dear.n}" if cheap is dear or cheap.n == dear.n else f"n = {dear.n} and {cheap.n}"
-    return "; ".join([*parts, counts, f"{dear.actions} actions a rollout"])
+    told = "; ".join([*parts, counts, f"{dear.actions} actions a rollout"])
+    return told[:1].upper() + told[1:]
 
 
 def _between(ends: str) -> str:

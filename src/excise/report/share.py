@@ -22,9 +22,7 @@ def share_svg(facts: Facts) -> str:
     """Every word of it is escaped: an address is not markup."""
     shown = _chosen(facts)
     words = textwrap.wrap(sentence(facts), 58)[:4]
-    head = "".join(
-        _text(_MARGIN, 92 + 46 * index, line, 36, weight="bold", family=_HEAD) for index, line in enumerate(words)
-    )
+    head = "".join(_text(_MARGIN, 92 + 46 * index, line, 36, weight="bold", family=_HEAD) for index, line in enumerate(words))
     top = 92 + 46 * len(words)
     gap = 28
     each = (WIDTH - 2 * _MARGIN - gap * (len(shown) - 1)) / max(1, len(shown))
@@ -56,7 +54,9 @@ def _card(one: Receipt, left: float, top: float, width: float) -> str:
     letters = int((width - 40) / (size * _LETTER_PX))
     lines = [(_both("", one.title[:letters], letters, centre=True), "bold"), ("-" * letters, "normal")]
     for item in one.items:
-        named = f"{item.name} {item.detail}" if len(item.name) + len(item.detail) + len(item.price) + 3 <= letters else item.name
+        named = (
+            f"{item.name} {item.detail}" if len(item.name) + len(item.detail) + len(item.price) + 3 <= letters else item.name
+        )
         lines.append((_both(named, item.price, letters), "normal"))
     lines += [("=" * letters, "normal"), (_both("TOTAL", one.total, letters), "bold")]
     if one.rate:

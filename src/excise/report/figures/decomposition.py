@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-import altair as alt
-
 from excise.report.facts import Facts, tier
+from excise.report.figures.engine import Channel, Chart, alt
 from excise.report.figures.marks import INK, PAPER, Span, Values, above, dots, finished, height, inline, rows_of, shortened
 from excise.report.figures.theme import LIGHT
 from excise.report.numbers import duration, interval, percent, short
@@ -28,7 +27,7 @@ def decomposition(facts: Facts) -> Part:
     return Figure(
         name="decomposition",
         title=f"{title}: a rollout of {facts.workload} by substrate",
-        caption=f"Left: share of a rollout's mean time. Right: that time, with its 95 % interval, on a logarithmic axis. "
+        caption=f"Bars: share of a rollout's mean time. Dots: that time, with its 95 % interval, on a logarithmic axis. "
         f"{dearest.actions} actions a rollout, {_counts(rows)}. Work is what the same actions take as plain processes on the "
         "same files; all else is tax. A slowdown below zero is not drawn; the table has it.",
         alt=f"Stacked bars. On {dearest.address} a rollout takes {duration(_total(dearest))}, and {largest[0]} is the largest "
@@ -82,7 +81,7 @@ def _ends(row: Row) -> dict[str, float]:
     return {} if total is None or total.low is None or total.high is None else {"low": total.low, "high": total.high}
 
 
-def _bars(rows: Sequence[tuple[str, Row]], px: int, *, wide: bool) -> alt.LayerChart:
+def _bars(rows: Sequence[tuple[str, Row]], px: int, *, wide: bool) -> Chart:
     names = [name for name, _ in rows]
     values = [value for name, row in rows for value in _segments(row, name=name)]
     y = rows_of(names, wide=wide)
@@ -107,11 +106,11 @@ def _bars(rows: Sequence[tuple[str, Row]], px: int, *, wide: bool) -> alt.LayerC
     return alt.layer(*layers).properties(width=px, height=height(len(names), wide=wide))
 
 
-def _shares(title: str | None) -> alt.Axis:
+def _shares(title: str | None) -> Channel:
     return alt.Axis(format="%", values=[0, 0.25, 0.5, 0.75, 1], title=title)
 
 
-def _term_scale(values: Values) -> alt.Scale:
+def _term_scale(values: Values) -> Channel:
     used = {value["term"] for value in values}
     terms = [term for term in TERMS if term in used]
     return alt.Scale(domain=terms, range=[LIGHT[term] for term in terms])

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-import altair as alt
-
 from excise.report.facts import Facts
 from excise.report.figures.decomposition import lengths
+from excise.report.figures.engine import alt
 from excise.report.figures.lines import HEIGHT_PX, Curve, curves
 from excise.report.figures.marks import HOURS, LABEL_PX, Span, finished, shortened, spread, width
 from excise.report.numbers import duration, interval, short
@@ -124,8 +123,8 @@ def by_length(facts: Facts) -> Part:
     return Figure(
         name=name,
         title=title,
-        caption=f"Mean time of a rollout of {facts.workload} if it had so many actions: start + actions x mean action + cleanup; "
-        "both axes logarithmic. The mark is the length that was measured.",
+        caption=f"Mean time of a rollout of {facts.workload} if it had so many actions: start + actions x mean action + "
+        "cleanup; both axes logarithmic. The mark is the length that was measured.",
         alt="Lines that rise with length; where two of them cross, their substrates cost the same. The crossings are in the "
         "table of break-even lengths.",
         table=_length_table(rows),

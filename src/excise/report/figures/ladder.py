@@ -31,8 +31,8 @@ def rungs(facts: Facts) -> Part:
         caption=f"Dispatch: from asking for an action to its answer, beyond the action's own time; mean with 95 % interval, "
         f"logarithmic axis. Beside it the worker-hours of dispatch alone over {_SCALE}."
         + (" ~: no clock runs inside; by null actions beside each action." if any(r.estimated for r in found) else ""),
-        alt=f"Dots on a logarithmic axis. The shortest way is {_path(first)} with {duration(first.dispatch_s.value)} an action, "
-        f"the longest {_path(last)} with {duration(last.dispatch_s.value)}. Every number is in the table that follows.",
+        alt=f"Dots on a logarithmic axis. The shortest way is {_path(first)} with {duration(first.dispatch_s.value)} an "
+        f"action, the longest {_path(last)} with {duration(last.dispatch_s.value)}. Every number is in the table that follows.",
         table=_table(found, facts),
         draw=lambda wide: _draw(_values(found, facts), "dispatch of an action", wide=wide),
     )

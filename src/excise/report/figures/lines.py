@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import altair as alt
 import msgspec
 
 from excise.report.facts import Tone
+from excise.report.figures.engine import Channel, Chart, alt
 from excise.report.figures.marks import PAPER, Values, inline, width
 
 HEIGHT_PX = 280
@@ -26,14 +26,14 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
 
 def curves(
     lines: Sequence[Curve],
-    x: alt.X,
-    y: alt.Y,
+    x: Channel,
+    y: Channel,
     *,
     wide: bool,
     step: bool = False,
     label_at: Mapping[str, tuple[float, float]],
     room_px: int = 0,
-) -> alt.LayerChart:
+) -> Chart:
     """All of them in one plot. `label_at`: where each name begins; `room_px`: taken off the plot for names beside it."""
     colour = alt.Color("colour:N", scale=None, legend=None)
     points: Values = [
@@ -48,7 +48,9 @@ def curves(
         .encode(x=x, y=y, color=colour, detail="name:N", order="order:Q")
     )
     marks: Values = [
-        {"colour": line.tone.colour, "shape": line.tone.shape, "x": at, "y": value} for line in lines for at, value in line.marks
+        {"colour": line.tone.colour, "shape": line.tone.shape, "x": at, "y": value}
+        for line in lines
+        for at, value in line.marks
     ]
     if marks:
         shape = alt.Shape("shape:N", scale=None, legend=None)
@@ -58,7 +60,7 @@ def curves(
     return alt.layer(*layers).properties(width=width(wide) - room_px, height=HEIGHT_PX)
 
 
-def _bands(lines: Sequence[Curve]) -> list[alt.Chart]:
+def _bands(lines: Sequence[Curve]) -> list[Chart]:
     values: Values = [
         {"name": line.name, "colour": line.tone.colour, "x": at, "low": low, "high": high}
         for line in lines
@@ -71,7 +73,7 @@ def _bands(lines: Sequence[Curve]) -> list[alt.Chart]:
     return [area.encode(x=alt.X("x:Q"), y=alt.Y("low:Q"), y2="high:Q", color=colour, detail="name:N")]
 
 
-def _names(lines: Sequence[Curve], label_at: Mapping[str, tuple[float, float]]) -> list[alt.Chart]:
+def _names(lines: Sequence[Curve], label_at: Mapping[str, tuple[float, float]]) -> list[Chart]:
     """Each in its line's colour, with a rim of paper so that it can be read over other lines."""
     values: Values = [
         {"name": line.name, "colour": line.tone.colour, "x": label_at[line.name][0], "y": label_at[line.name][1]}

@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import altair as alt
-
+from excise.report.figures.engine import Channel, Chart, alt
 from excise.report.figures.theme import LIGHT, NARROW, WIDE
 
 LONGEST_NAME = 26
@@ -24,7 +23,7 @@ HOURS = "format(datum.value, ',~g') + ' h'"
 Values = list[dict[str, Any]]
 
 
-def inline(values: Values) -> alt.Data:
+def inline(values: Values) -> Channel:
     return alt.Data(values=values)
 
 
@@ -60,14 +59,14 @@ class Span:
             inside = [step * power for power in powers for step in steps if self.low <= step * power <= self.high]
         return [float(f"{tick:.6g}") for tick in inside]
 
-    def scale(self) -> alt.Scale:
+    def scale(self) -> Channel:
         return alt.Scale(type="log", domain=[self.low, self.high], nice=False)
 
-    def axis(self, title: str | None, words: str = SECONDS, **more: Any) -> alt.Axis:
+    def axis(self, title: str | None, words: str = SECONDS, **more: Any) -> Channel:
         return alt.Axis(values=self.ticks, labelExpr=words, title=title, labelOverlap=True, **more)
 
 
-def rows_of(names: Sequence[str], *, wide: bool) -> alt.Y:
+def rows_of(names: Sequence[str], *, wide: bool) -> Channel:
     """A row for each name; on a phone the name is drawn above the mark and the axis has none."""
     axis = alt.Axis(title=None, ticks=False, domain=False, grid=False, labelPadding=8) if wide else None
     return alt.Y("name:N", sort=list(names), axis=axis, scale=alt.Scale(paddingInner=0.2, paddingOuter=0.15))
@@ -77,9 +76,7 @@ def height(rows: int, *, wide: bool) -> int:
     return max(1, rows) * (ROW_PX if wide else NARROW_ROW_PX)
 
 
-def dots(
-    values: Values, span: Span, title: str, *, wide: bool, px: int, words: str = SECONDS, named: bool = True
-) -> alt.LayerChart:
+def dots(values: Values, span: Span, title: str, *, wide: bool, px: int, words: str = SECONDS, named: bool = True) -> Chart:
     """A dot a row on a logarithmic axis, its interval as a line with ends, its number beside it.
 
     Each of `values` has name, value, label, colour and shape; low and high where there is an interval. Rows without names
@@ -112,7 +109,7 @@ def dots(
     return alt.layer(*layers).properties(width=px, height=height(len(names), wide=wide))
 
 
-def above(names: Sequence[str], y: alt.Y) -> alt.Chart:
+def above(names: Sequence[str], y: Channel) -> Chart:
     """Each row's name over its mark."""
     return (
         alt.Chart(inline([{"name": name} for name in names]))

@@ -1,9 +1,11 @@
 """From a specification to pictures, by one engine: SVG for the page and for files, PNG where only pixels go."""
 
 import re
+from importlib.util import find_spec
 from typing import Any
 
-from excise.errors import SpecError
+from excise.errors import SpecError, SubstrateError
+from excise.report.figures.engine import alt
 from excise.report.figures.theme import DARK, LIGHT, configuration, style_sheet, variables
 
 PNG_SCALE = 2.0
@@ -12,24 +14,25 @@ _NAMES = re.compile(r'(\bid="|url\(#|href="#)')
 
 def require_engine() -> None:
     """A sentence, before any work, where the extra is not installed."""
-    try:
-        import altair  # noqa: F401, PLC0415 - heavy, and only the page needs it
-        import jinja2  # noqa: F401, PLC0415
-        import vl_convert  # noqa: F401, PLC0415  # pyright: ignore[reportMissingTypeStubs]
-    except ImportError as error:
+    missing = [name for name in ("altair", "jinja2", "vl_convert") if find_spec(name) is None]
+    if missing:
         raise SpecError(
-            f"the page needs {error.name}: run pip install 'excise[report]', or print the table alone with --table"
-        ) from None
+            f"the page needs {' and '.join(missing)}: run pip install 'excise[report]', or print the table with --table"
+        )
 
 
 def drawing(spec: dict[str, Any], prefix: str) -> str:
     """The SVG in light colours. Names inside it begin with `prefix`: two drawings of one page must not share any."""
-    import altair  # noqa: PLC0415 - see above
-    import vl_convert  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs]
+    import vl_convert  # noqa: PLC0415 - heavy, and only the page needs it  # pyright: ignore[reportMissingTypeStubs]
 
-    version = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
     whole = {**spec, "config": {**spec.get("config", {}), **configuration()}}
-    svg: str = vl_convert.vegalite_to_svg(whole, vl_version=version)  # pyright: ignore[reportUnknownMemberType]
+    try:
+        svg: str = vl_convert.vegalite_to_svg(whole, vl_version=version)  # pyright: ignore[reportUnknownMemberType]
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":  # which is no Exception, so nobody else makes a sentence of it
+            raise SubstrateError(f"the figure engine could not draw: {error}") from None
+        raise
     return _NAMES.sub(rf"\g<1>{prefix}-", svg)
 
 

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import altair as alt
-
 from excise.report.facts import Facts, tier
+from excise.report.figures.engine import alt
 from excise.report.figures.lines import Curve, curves
 from excise.report.figures.marks import Span, Values, dots, finished, shortened, width
 from excise.report.figures.theme import SERIES, SHAPES

@@ -5,7 +5,7 @@
   const data = JSON.parse(document.getElementById("calculator-data").textContent);
   const form = document.getElementById("calculator-form");
   const out = (id) => document.getElementById("calculator-" + id);
-  const numbers = { length: [1, 1e6], scale: [1, 1e12], think: [0, 1e6], fail: [0, 99.9], deadline: [0.001, 1e7] };
+  const numbers = { actions: [1, 1e6], rollouts: [1, 1e12], think: [0, 1e6], fail: [0, 99.9], deadline: [0.001, 1e7] };
 
   function columns(row) {
     const each = (values) => (Array.isArray(values) ? values : row.ids.map(() => values));
@@ -33,7 +33,7 @@
   const line = (s) => ({ fixed: s.fixed / s.rollouts, each: s.acting / s.actions });
 
   function seconds(line, state) {
-    const once = line.fixed + state.length * (line.each + state.think);
+    const once = line.fixed + state.actions * (line.each + state.think);
     const failed = state.fail / 100;
     return once + (failed / (1 - failed)) * once;
   }
@@ -80,7 +80,7 @@
 
   function workers(total, state) {
     const each = Math.floor((state.deadline * 3600 / total) * (1 + 1e-12));
-    return each ? Math.ceil(state.scale / each) : Infinity;
+    return each ? Math.ceil(state.rollouts / each) : Infinity;
   }
 
   const grouped = (value, digits) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
@@ -107,7 +107,7 @@
     const state = {};
     for (const [name, [least, most]] of Object.entries(numbers)) {
       const value = form.elements[name].valueAsNumber;
-      const good = Number.isFinite(value) && value >= least && value <= most && (name !== "length" || Number.isInteger(value));
+      const good = Number.isFinite(value) && value >= least && value <= most && (name !== "actions" || Number.isInteger(value));
       form.elements[name].setAttribute("aria-invalid", String(!good));
       if (!good) return null;
       state[name] = value;
@@ -122,10 +122,10 @@
     out("wrong").hidden = state !== null;
     if (state === null) return;
     const a = rows.get(state.a), b = rows.get(state.b);
-    const perHour = state.scale / 3600;
+    const perHour = state.rollouts / 3600;
     for (const [id, row] of [["a", a], ["b", b]]) {
       const total = time(row, state);
-      const composed = row.measured === state.length ? "" : " (composed)";
+      const composed = row.measured === state.actions ? "" : " (composed)";
       out(id + "-name").textContent = state[id];
       out(id + "-time").textContent = shown(total, duration) + composed;
       out(id + "-hours").textContent = shown(scaled(total, perHour), short);
@@ -134,7 +134,7 @@
     const more = difference(a, b, state);
     out("difference").textContent = more === null ? "no block has both" : shown(scaled(more, perHour), short) + " worker-hours";
     out("crossing").textContent = crossing(a, b);
-    out("command").textContent = "excise project RESULTS --actions " + state.length + " --rollouts " + state.scale +
+    out("command").textContent = "excise project RESULTS --actions " + state.actions + " --rollouts " + state.rollouts +
       " --think " + state.think + " --failure-rate " + state.fail / 100 + " --deadline " + state.deadline + "h";
     return state;
   }

@@ -1,0 +1,182 @@
+"""A report's sections in the order they are told, before anything is drawn or laid out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from excise.meter.latency_records import LatencyHeader, LatencyTrial
+from excise.meter.privacy import without_home
+from excise.report import paper, tables
+from excise.report.columns import columns
+from excise.report.facts import Facts
+from excise.report.figures import decomposition, growth, ladder, starts
+from excise.report.latency import latency_notes, latency_table
+from excise.report.notes import notes
+from excise.report.numbers import duration, interval, short
+from excise.report.parts import Part, Table
+from excise.stats.latency import rows as latency_rows
+from excise.stats.projection import LONG, MILLION
+from excise.stats.whatif import WhatIf, what_ifs
+
+METHOD = (
+    "A block is every cell once, in seeded random order, on one host; only whole blocks are in the tables, and none of their "
+    "trials is left out. The first warms up and is kept apart.",
+    "T = start + sum over actions of (dispatch + slowdown + work) + cleanup, on one monotonic clock. Work is what the same "
+    "action takes on the reference in the same block; tax = T - work. What the terms leave is told as unattributed.",
+    "p50 and p95 have intervals by order statistics, means and ratios by leaving out each block in turn (jackknife, "
+    "Student's t); all are 95 %. Where there are too few trials for an interval there is no number.",
+    "A trial that gave another answer than everybody else's, or that the machinery lost, is a failure with a reason. Its time "
+    "is in the worker-hours of those that succeed, and in nothing else.",
+    "Before each trial the host is watched while nothing of ours runs. Trials after a noisy window stay in the main table.",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A heading and what stands below it."""
+
+    place: str
+    title: str
+    text: Sequence[str] = ()
+    points: Sequence[str] = ()
+    tables_first: Sequence[Table] = ()
+    parts: Sequence[Part] = ()
+    tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()
+    commands: Sequence[str] = ()
+    calculator: bool = False
+
+
+class Help(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of what would help most."""
+
+    saving: str
+    sentence: str
+    detail: str
+    command: str
+
+
+def helps(facts: Facts) -> list[Help]:
+    return [_help(one) for one in what_ifs(facts.of(facts.workload) if facts.workload else ())]
+
+
+def _help(one: WhatIf) -> Help:
+    hours = one.saving_hours
+    ends = f" [{interval(hours)}]" if hours.low is not None else " [too few blocks for an interval]"
+    computed = "; computed from the dispatch that was measured" if one.computed else ""
+    return Help(
+        saving=f"{short(hours.value)} worker-hours less{ends}:",
+        sentence=one.sentence,
+        detail=f"{duration(one.saving_s.value)} a rollout, {100 * one.share:.0f} % of it{computed}.",
+        command=one.command,
+    )
+
+
+def scenario_words() -> str:
+    return f"{MILLION:,} rollouts of {LONG} actions"
+
+
+def story(facts: Facts) -> list[Section]:
+    """Of a run of rollouts."""
+    run = facts.run
+    pairs = tables.break_evens(facts)
+    quiet = [tables.every_row(run, run.quiet_rows)] if run.noisy else []
+    return [
+        Section(place="where", title="Where you pay", parts=[decomposition.decomposition(facts)]),
+        Section(place="actions", title="The action ladder", parts=[ladder.rungs(facts)]),
+        Section(
+            place="break-even",
+            title="Break-even",
+            text=[
+                "From which length on one substrate is cheaper than another; start and cleanup are paid once, dispatch with "
+                "every action."
+            ],
+            tables_first=[pairs] if pairs else [],
+            parts=[growth.by_length(facts)],
+        ),
+        Section(place="calculator", title="Your own numbers", calculator=True),
+        Section(
+            place="figures",
+            title="The figures of the paper, from this run",
+            parts=[
+                starts.by_tier(facts),
+                starts.distribution(facts),
+                decomposition.composition(facts),
+                growth.completion(facts),
+                growth.scale_up(facts),
+            ],
+        ),
+        Section(place="tables", title="The tables of the paper, from this run", tables=_paper(facts)),
+        Section(
+            place="rows",
+            title="Every row",
+            tables_first=[tables.every_row(run)],
+            tables=quiet,
+            notes=notes(run, columns(run))[:-1],
+        ),
+        _missing(facts),
+        _method(facts),
+    ]
+
+
+def _paper(facts: Facts) -> list[Table]:
+    return [paper.amplification(facts), paper.whole_rollouts(facts)]
+
+
+def _missing(facts: Facts) -> Section:
+    failed, left_out = tables.failures(facts.run), tables.skipped(facts.run)
+    text: list[str] = []
+    if failed is None:
+        attempted = sum(row.attempted for row in facts.rows)
+        text.append(f"All {attempted} trials succeeded." if attempted else "No trial was made.")
+    if left_out is None:
+        text.append("Everything that was asked for ran.")
+    found = [one for one in (failed, left_out) if one is not None]
+    return Section(place="failures", title="Failures and what is missing", text=text, tables=found)
+
+
+def _method(facts: Facts) -> Section:
+    header = facts.run.header
+    where = without_home(str(facts.run.path))
+    return Section(
+        place="method",
+        title="Method, provenance, and how to run it again",
+        points=METHOD,
+        tables=[tables.origin(header.provenance, header.plan.seed, header.plan.image, header.id)],
+        commands=[
+            f"excise measure --like {where}    # the same plan on your machine",
+            f"excise report {where}            # this page",
+            f"excise project {where} --actions {LONG} --rollouts {MILLION} --deadline 24h",
+        ],
+    )
+
+
+def latency_story(header: LatencyHeader, trials: Sequence[LatencyTrial], *, alone: bool) -> list[Section]:
+    """Of a run of single operations; `alone`: there is no run of rollouts beside it, which would tell the rest."""
+    found = [
+        Section(
+            place="operations",
+            title="Single operations above the floor",
+            parts=[ladder.latencies(header, latency_rows(trials))],
+            tables=[latency_table(trials)],
+            notes=latency_notes(header, trials),
+        )
+    ]
+    if alone:
+        floor = (
+            "The floor is the same program, spawned by its host path without pipes, before each sample. Every sample prints a "
+            "nonce that is checked. A block is every cell, in seeded random order."
+        )
+        origin = tables.origin(header.provenance, header.plan.seed, header.plan.image, header.id)
+        again = ["excise measure --plan bench"]
+        found.append(
+            Section(
+                place="method",
+                title="Method, provenance, and how to run it again",
+                points=[floor, METHOD[2]],
+                tables=[origin],
+                commands=again,
+            )
+        )
+    return found
