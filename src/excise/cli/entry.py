@@ -30,6 +30,7 @@ def application() -> App:
     app["--help"].show = app["--version"].show = False
     commands = (
         (measure, "measure", "Measure the tax of substrates on this machine and print the table."),
+        (measure, "report", "Write a page with figures and tables, or a trace, of results that were measured."),
         (measure, "project", "Project rollouts to worker-hours, with intervals and sensitivity."),
         (measure, "compare", "Compare two runs by ratios; exit 1 where one got slower."),
         (measure, "record", "Write what a program does in sandboxes to a file that can be measured."),
