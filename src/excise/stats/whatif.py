@@ -22,6 +22,8 @@ NOT_ISOLATED = frozenset({"local", "chroot", "fake", "null"})
 """Nobody is advised to run a policy's commands without a sandbox."""
 _FACTORS = ("address", "state", "shell", "reset")
 _SAME = ("workload", "concurrency", "think_s")
+_PLANS = {"shell": "paper", "reset": "paper", "state": "fig2"}
+"""Which plan of the package has cells that differ so."""
 _INSTEAD = {
     "path": "{then} instead of {now}: the same sandboxes, another way to the action",
     "substrate": "{then} instead of {now}",
@@ -144,16 +146,12 @@ def _told(change: Change, pair: tuple[Row, Row], sentence: str, scenario: Scenar
         saving_hours=worker_hours(saving, scenario.rollouts),
         share=saving.value / _seconds(now, scenario),
         computed=change == "batch",
-        command=_command(now.cell, then.cell),
+        command=_command(change, now.cell, then.cell),
     )
 
 
-def _command(now: Cell, then: Cell) -> str:
-    addresses = list(dict.fromkeys((now.address, then.address)))
-    words = ["excise", "measure", *addresses, "--workload", now.workload]
-    plain = Cell(address=now.address, workload=now.workload)
-    for factor in ("state", "shell", "reset"):
-        values = list(dict.fromkeys((getattr(now, factor), getattr(then, factor))))
-        if values != [getattr(plain, factor)]:
-            words += [word for value in values for word in (f"--{factor}", value)]
-    return shlex.join(words)
+def _command(change: Change, now: Cell, then: Cell) -> str:
+    """Addresses are named on the command line; the other factors are a plan's."""
+    words = ["excise", "measure", *dict.fromkeys((now.address, then.address))]
+    plan = _PLANS.get(change)
+    return shlex.join([*words, *(["--plan", plan] if plan else ["--workload", now.workload])])

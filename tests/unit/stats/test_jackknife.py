@@ -1,12 +1,16 @@
 # A None where a number or a record is expected fails the test: that is what the test is for.
-# pyright: reportOperatorIssue=false, reportOptionalOperand=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportOptionalOperand=false
 
 import random
 import statistics
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from excise.stats.jackknife import FEWEST_BLOCKS, PLAIN, POSITIVE, SHARE, Blocks, student
+from excise.stats.jackknife import FEWEST_BLOCKS, PLAIN, POSITIVE, SHARE, SIGNED, Blocks, student
+
+columns = st.lists(st.floats(0.01, 100.0), min_size=FEWEST_BLOCKS, max_size=40)
 
 
 def ratio(sums):
@@ -23,6 +27,50 @@ def test_the_reach_is_students():
     # From printed tables of Student's t.
     for freedom, printed in ((5, 2.571), (9, 2.262), (19, 2.093), (99, 1.984)):
         assert student(freedom) == pytest.approx(printed, abs=0.001)
+
+
+def test_at_other_confidences_too():
+    for freedom, printed in ((9, 4.781), (19, 3.883), (59, 3.463)):
+        assert student(freedom, 0.999) == pytest.approx(printed, abs=0.003)
+
+
+def mean(values, scale, sign=1.0):
+    return Blocks({"a": [sign * x for x in values], "b": [1.0] * len(values)}).estimate(ratio, scale)
+
+
+@given(columns)
+def test_a_difference_reaches_outwards_and_never_less_than_plainly(values):
+    plain, signed, turned = mean(values, PLAIN), mean(values, SIGNED), mean(values, SIGNED, -1.0)
+    assert signed.low == plain.low
+    assert signed.high >= plain.high
+    assert turned.low == pytest.approx(-signed.high)
+    assert turned.high == pytest.approx(-signed.low)
+
+
+@given(columns, st.floats(0.01, 100.0), st.sampled_from([PLAIN, POSITIVE, SIGNED]))
+def test_units_do_not_matter(values, factor, scale):
+    one, other = mean(values, scale), mean([factor * x for x in values], scale)
+    for end in ("value", "low", "high"):
+        assert getattr(other, end) == pytest.approx(factor * getattr(one, end), rel=1e-6, abs=1e-9)
+
+
+@given(columns)
+def test_the_order_of_blocks_does_not_matter(values):
+    one, other = mean(values, POSITIVE), mean(values[::-1], POSITIVE)
+    assert (other.low, other.high) == (pytest.approx(one.low), pytest.approx(one.high))
+
+
+def test_far_from_zero_a_difference_reaches_as_far_as_a_time():
+    values = [10.0, 11.0, 9.5, 10.4, 9.9, 10.8, 10.1, 9.7]
+    assert mean(values, SIGNED).high == pytest.approx(mean(values, POSITIVE).high, rel=1e-3)
+
+
+def test_beside_each_other_are_only_blocks_that_both_have():
+    one = Blocks({"x": [1.0, 2.0, 3.0]}, [4, 5, 6])
+    both = one.beside(Blocks({"x": [30.0, 20.0]}, [6, 5]))
+    assert both.ids == (5, 6)
+    assert both.sums == {"a.x": 5.0, "b.x": 50.0}
+    assert one.beside(Blocks({"x": [1.0]}, [9])) is None
 
 
 def test_a_mean_has_the_textbook_interval():

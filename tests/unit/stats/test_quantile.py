@@ -4,8 +4,12 @@
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from excise.stats.quantile import fewest, interval_ranks, point, quantile
+from excise.stats.quantile import clustered, fewest, interval_ranks, point, quantile
+
+values = st.floats(0.001, 1000.0)
 
 
 def test_p95_of_a_hundred_spans_ranks_90_to_99():
@@ -45,3 +49,30 @@ def test_intervals_cover_a_known_quantile(q, truth):
         held += found.low <= truth <= found.high
     # At least 95 % by construction; three standard errors below that would be 92.3 %, and 99.5 % would be too wide.
     assert 0.93 <= held / trials <= 0.985
+
+
+@given(st.lists(values, min_size=6, max_size=80))
+def test_with_a_value_a_block_it_is_the_order_statistics_own(some):
+    assert clustered([[x] for x in some], 0.5) == quantile(some, 0.5)
+
+
+@given(st.lists(values, min_size=8, max_size=40, unique=True), st.integers(2, 6))
+def test_saying_everything_twice_tells_nothing_more(some, times):
+    once, often = quantile(some, 0.5), clustered([[x] * times for x in some], 0.5)
+    assert (often.low, often.high) == (once.low, once.high)
+
+
+@given(st.lists(st.lists(values, min_size=1, max_size=5), min_size=6, max_size=40), st.sampled_from([0.5, 0.95]))
+def test_the_value_is_within_its_interval(blocks, q):
+    found = clustered(blocks, q)
+    if found is not None:
+        assert found.low <= found.value <= found.high
+
+
+def test_independent_values_of_a_block_count_each():
+    chance = random.Random(4)  # noqa: S311 - a simulation
+    blocks = [[chance.random() for _ in range(10)] for _ in range(40)]
+    flat = quantile([x for block in blocks for x in block], 0.5)
+    found = clustered(blocks, 0.5)
+    assert found.high - found.low < 1.6 * (flat.high - flat.low)
+    assert clustered(blocks, 0.95) is not None

@@ -54,7 +54,7 @@ def test_each_says_what_to_do_and_the_command_that_shows_it(run):
     by = {one.change: one for one in what_ifs(run.rows, most=9)}
     assert by["substrate"].sentence == "namespace instead of docker"
     assert by["path"].command == "excise measure docker docker+guest --workload t0"
-    assert by["shell"].command == "excise measure docker --workload t0 --shell exec --shell session"
+    assert by["shell"].command == "excise measure docker --plan paper"
     assert "session instead of exec" in by["shell"].sentence
     short = {one.change: one for one in what_ifs(run.rows, scenario=Scenario(actions=1), most=9)}
     assert "git instead of recreate" in short["reset"].sentence
