@@ -1,0 +1,79 @@
+# Options of the pretend substrate are of several types.
+# pyright: reportArgumentType=false
+
+"""How long a plan will take, said before it runs."""
+
+import asyncio
+
+import pytest
+
+import excise
+from excise import measuring
+from excise.meter.forecast import earlier, forecast
+from excise.meter.records import Cell, Plan
+from excise.meter.rounds import Bench
+from excise.plans import Grid, RolloutPlan
+from excise.substrates.fake import FakeSubstrate
+from excise.substrates.fake.virtual_time import run as virtually
+from excise.workloads.t0 import T0
+
+ENGINE = {"create_s": 0.2, "ready_s": 0.05, "action_s": 0.04, "guest_s": 0.003, "close_s": 0.06}
+
+
+def expected(cell, known=None, **plan):
+    async def body():
+        work = {one.name: one for one in (T0(), T0(50))}
+        bench = Bench(substrates={"it": FakeSubstrate(**ENGINE)}, workloads=work, nulls=frozenset())
+        return await forecast(Plan(cells=(cell,), reference="it", **plan), bench, known or {})
+
+    return virtually(body())
+
+
+def test_a_long_rollout_is_put_together_from_short_ones():
+    found = expected(Cell(address="it", workload="t0?actions=50"), blocks=9)
+    # 0.353 s around; 50 actions of 43 ms there, and as many of the reference's own: an estimate from above.
+    assert 0.353 + 50 * 0.043 < found.block_s < 0.353 + 2 * 50 * 0.043 + 0.5
+    assert found.total_s == pytest.approx(10 * found.block_s)
+    assert not found.cells[0].measured
+
+
+def test_thinking_and_lanes_take_their_time():
+    plain = expected(Cell(address="it", workload="t0"), blocks=1).block_s
+    assert expected(Cell(address="it", workload="t0", think_s=2.0), blocks=1).block_s == pytest.approx(plain + 9 * 2.0)
+    assert expected(Cell(address="it", workload="t0", concurrency=4), blocks=1).block_s > 3 * plain
+
+
+def test_what_was_measured_before_is_not_measured_again():
+    cell = Cell(address="it", workload="t0")
+    found = expected(cell, {cell: 3.0}, blocks=2)
+    assert (found.block_s, found.cells[0].measured) == (3.0, True)
+
+
+def test_a_budget_says_how_many_blocks_fit():
+    cell = Cell(address="it", workload="t0")
+    assert expected(cell, {cell: 2.0}, budget_s=21.0).blocks == 9
+    assert expected(cell, {cell: 2.0}, budget_s=1.0).blocks == 1
+    assert expected(cell, {cell: 2.0}, budget_s=21.0, blocks=4).blocks == 4
+
+
+def test_earlier_results_of_this_host_are_known_by_their_cells(tmp_path):
+    plan = RolloutPlan(grids=(Grid(addresses=("fake",)),), reference="fake", blocks=2)
+    run = excise.measure(plan=plan, out=tmp_path / "results" / "one")
+    (tmp_path / "results" / "foreign").mkdir()
+    host = run.header.provenance.host
+    known = earlier(tmp_path / "results", host, "host")
+    assert known.keys() == {Cell(address="fake", workload="t0")}
+    assert earlier(tmp_path / "results", "another", "host") == {}
+    assert earlier(tmp_path / "results", host, "another") == {}
+    assert earlier(tmp_path / "nowhere", host, "host") == {}
+    found = asyncio.run(measuring.dry_run(plan, earlier_in=tmp_path / "results"))
+    assert [one.measured for one in found.forecast.cells] == [True]
+
+
+def test_a_dry_run_says_who_is_left_out_and_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plan = RolloutPlan(grids=(Grid(addresses=("fake", "nosuch"), resets=("recreate", "git")),), reference="fake", blocks=2)
+    found = asyncio.run(measuring.dry_run(plan))
+    assert [cell.address for cell in found.plan.cells] == ["fake"]
+    assert [(one.address, one.cell is None) for one in found.skipped] == [("nosuch", True), ("fake", False)]
+    assert list(tmp_path.iterdir()) == []
