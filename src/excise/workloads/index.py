@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from urllib.error import URLError
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit, urlunsplit
@@ -17,7 +18,6 @@ import msgspec
 
 from excise.errors import SpecError, SubstrateError
 
-DEFAULT_INDEX = "https://pypi.org/simple"
 _TIMEOUT_S = 60.0
 _LARGEST_BYTES = 64 << 20
 
@@ -37,18 +37,19 @@ class Archive(msgspec.Struct, frozen=True):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What of pip's configuration says where packages come from."""
 
-    indexes: tuple[str, ...] = (DEFAULT_INDEX,)
+    indexes: tuple[str, ...] = ()
     folders: tuple[Path, ...] = ()
     """Local directories of archives (`find-links`), asked first."""
     certificates: str | None = None
 
 
 def settings(environ: Mapping[str, str] = os.environ) -> Settings:
-    """pip's own answer: its variables, else its configuration files; the public index if neither names one."""
+    """pip's own answer: its variables, else its configuration files, else what pip uses if nobody says."""
     configured = {**_files(environ), **_variables(environ)}
-    indexes = () if _true(configured.get("no-index")) else (configured.get("index-url") or DEFAULT_INDEX,)
+    first = configured.get("index-url") or _usual_index()
+    asked = (first, *configured.get("extra-index-url", "").split())
     return Settings(
-        indexes=(*indexes, *configured.get("extra-index-url", "").split()),
+        indexes=() if _true(configured.get("no-index")) else tuple(index for index in asked if index),
         folders=tuple(Path(link) for link in configured.get("find-links", "").split() if Path(link).is_dir()),
         certificates=configured.get("cert"),
     )
@@ -60,7 +61,9 @@ def fetch(archive: Archive, where: Settings) -> bytes:
         if (folder / archive.file).is_file():
             return _checked(archive, (folder / archive.file).read_bytes(), str(folder))
     if not where.indexes:
-        raise SpecError(f"{archive.file} is needed, and pip is told to use no index; put it in a find-links directory")
+        raise SpecError(
+            f"{archive.file} is needed, and pip here has no index; set PIP_INDEX_URL, or PIP_FIND_LINKS to its directory"
+        )
     reasons: list[str] = []
     for index in where.indexes:
         try:
@@ -163,6 +166,14 @@ def _pairs(listing: str) -> Iterator[tuple[str, str]]:
         section, _, name = key.partition(".")
         if section in ("global", "install", "download") and value[:1] in "'\"":
             yield name, value[1:-1].replace("\\n", " ")
+
+
+def _usual_index() -> str | None:
+    """The index that pip has built in; None where pip is not installed."""
+    try:
+        return import_module("pip._internal.models.index").PyPI.simple_url
+    except (ImportError, AttributeError):
+        return None
 
 
 def _true(value: str | None) -> bool:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pip._internal.models.index import PyPI
 
 from excise.errors import SpecError, SubstrateError
-from excise.workloads.index import DEFAULT_INDEX, Archive, Settings, fetch, settings
+from excise.workloads.index import Archive, Settings, fetch, settings
 
 DATA = b"an archive"
 ARCHIVE = Archive("tiny", "1.0", hashlib.sha256(DATA).hexdigest())
@@ -82,7 +83,7 @@ def test_without_an_index_it_says_what_to_do(where: Settings, sentence: str) -> 
 
 
 def test_no_index_at_all(index: str, tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="pip is told to use no index; put it in a find-links directory"):
+    with pytest.raises(SpecError, match="pip here has no index; set PIP_INDEX_URL, or PIP_FIND_LINKS to its directory"):
         fetch(ARCHIVE, Settings(indexes=()))
     (tmp_path / ARCHIVE.file).write_bytes(DATA)
     assert fetch(ARCHIVE, Settings(indexes=(), folders=(tmp_path,))) == DATA
@@ -110,4 +111,10 @@ def test_settings_are_those_of_pip(tmp_path: Path) -> None:
     assert found.folders == (tmp_path,)
     over = settings({**environ, "PIP_INDEX_URL": "https://four.example/simple"})
     assert over.indexes[0] == "https://four.example/simple"
-    assert settings({**environ, "PIP_NO_INDEX": "1", "PIP_EXTRA_INDEX_URL": ""}).indexes[:1] != (DEFAULT_INDEX,)
+    assert settings({**environ, "PIP_NO_INDEX": "1"}).indexes == ()
+
+
+def test_without_settings_it_is_the_index_that_pip_has_built_in(tmp_path: Path) -> None:
+    environ = {"PIP_CONFIG_FILE": "/dev/null", "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    (index,) = settings(environ).indexes
+    assert index == PyPI.simple_url
