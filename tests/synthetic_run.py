@@ -45,7 +45,7 @@ def make_trial(cell, block, start_ms, dispatch_ms, *, noise=1.0, work_ms=2.0, **
     return Trial(run="r", block=block, position=0, cell=cell, wall_ns=at, spans=tuple(spans), **known)
 
 
-def make_run(lines, blocks=20, *, spread=0.05, reference="chroot", extra=(), skipped=()):
+def make_run(lines, blocks=20, *, spread=0.05, reference: str | None = "chroot", extra=(), skipped=()):
     """`lines`: cell -> (start_ms, dispatch_ms). The first block warms up."""
     chance = random.Random(7)  # noqa: S311 - a simulation
     trials = []

@@ -51,6 +51,13 @@ def _by_block(trials: Sequence[Condensed], of: Callable[[Condensed], float]) -> 
     return found
 
 
+def _actions_by_block(trials: Sequence[Condensed]) -> list[list[float]]:
+    found: dict[int, list[float]] = {}
+    for trial in trials:
+        found.setdefault(trial.block, []).extend(took / 1e9 for took in trial.actions_ns)
+    return list(found.values())
+
+
 def _per_success(trials: Sequence[Condensed]) -> Estimate | None:
     """All the time spent over the number of successes."""
     spent = _by_block(trials, lambda trial: trial.taken_s)
@@ -71,7 +78,7 @@ def _with_times(found: Row, good: Sequence[Condensed], references: Mapping[int, 
         return blocks.estimate(_ratio(name, by), SIGNED if name in _SIGNED else POSITIVE)
 
     totals = list(_by_block(good, lambda trial: trial.total_s).values())
-    actions = [[took / 1e9 for took in trial.actions_ns] for trial in good]
+    actions = _actions_by_block(good)
     known = dict[str, Any](
         actions=terms[0].actions,
         estimated=any(term.estimated for term in terms),

@@ -52,6 +52,8 @@ def test_think_time_is_a_term_of_its_own_and_takes_the_worker():
     assert row.think_s.value == pytest.approx(8.0)
     assert beside.think_s is None
     assert row.total_s.value == pytest.approx(beside.total_s.value)
+    assert row.total_p50_s.value == pytest.approx(beside.total_p50_s.value)
+    assert ratio(row, beside).value == pytest.approx(1.0)
     assert row.tax_rate.value == pytest.approx(beside.tax_rate.value)
     assert row.per_success_s.value == pytest.approx(beside.per_success_s.value + 8.0)
     assert row.unattributed_s.value == pytest.approx(0, abs=1e-6)
@@ -67,6 +69,7 @@ def test_a_wave_is_one_observation():
     assert eight.total_p50_s.low == pytest.approx(one.total_p50_s.low, rel=0.05)
     assert eight.total_p50_s.high == pytest.approx(one.total_p50_s.high, rel=0.05)
     assert eight.total_p95_s is None
+    assert eight.action_p95_s is None
     assert not eight.reference
     assert ratio(eight, one).value == pytest.approx(1.0)
 
