@@ -83,6 +83,9 @@ static const struct rule socket_rules[] = {
 
 static const struct rule socketpair_rules[] = {{SECCOMP_RET_ALLOW, {{IS, 0, AF_UNIX}}}, {REFUSE(EAFNOSUPPORT), {{0}}}};
 
+/* The first process is the guest. Where there is more than one user, its ids refuse this too, and those of its runners. */
+static const struct rule prlimit_rules[] = {{REFUSE(EPERM), {{IS, 0, 1}}}, {SECCOMP_RET_ALLOW, {{0}}}};
+
 /* The verdict of a call with rules is VERDICT_RULES plus its place here. */
 static const struct {
     uint16_t call;
@@ -90,6 +93,7 @@ static const struct {
 } seccomp_ruled[] = {
     {__NR_clone, clone_rules}, {__NR_unshare, unshare_rules}, {__NR_personality, personality_rules},
     {__NR_ioctl, ioctl_rules}, {__NR_socket, socket_rules},   {__NR_socketpair, socketpair_rules},
+    {__NR_prlimit64, prlimit_rules},
 };
 
 /* Writes from the last instruction to the first, since jumps only lead forward: whatever is jumped to has been written. The length is what installing costs (the kernel

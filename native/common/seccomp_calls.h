@@ -33,7 +33,7 @@ static const uint16_t seccomp_allowed[] = {
     __NR_munlock, __NR_munlockall, __NR_munmap, __NR_pkey_alloc, __NR_pkey_free, __NR_pkey_mprotect, __NR_remap_file_pages,
     /* processes; ptrace and process_vm_* reach only what the kernel's own check lets a debugger reach, and the guest is not among it */
     __NR_execve, __NR_execveat, __NR_exit, __NR_exit_group, __NR_getcpu, __NR_getitimer, __NR_getpgid, __NR_getpid, __NR_getppid, __NR_getpriority, __NR_getrlimit, __NR_getrusage,
-    __NR_getsid, __NR_gettid, __NR_ioprio_get, __NR_ioprio_set, __NR_kill, __NR_pidfd_open, __NR_pidfd_send_signal, __NR_prctl, __NR_prlimit64, __NR_process_vm_readv,
+    __NR_getsid, __NR_gettid, __NR_ioprio_get, __NR_ioprio_set, __NR_kill, __NR_pidfd_open, __NR_pidfd_send_signal, __NR_prctl, __NR_process_vm_readv,
     __NR_process_vm_writev, __NR_ptrace, __NR_rseq, __NR_rt_sigaction, __NR_rt_sigpending, __NR_rt_sigprocmask, __NR_rt_sigqueueinfo, __NR_rt_sigreturn, __NR_rt_sigsuspend,
     __NR_rt_sigtimedwait, __NR_rt_tgsigqueueinfo, __NR_sched_get_priority_max, __NR_sched_get_priority_min, __NR_sched_getaffinity, __NR_sched_getattr, __NR_sched_getparam,
     __NR_sched_getscheduler, __NR_sched_rr_get_interval, __NR_sched_setaffinity, __NR_sched_setattr, __NR_sched_setparam, __NR_sched_setscheduler, __NR_sched_yield,

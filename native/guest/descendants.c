@@ -4,6 +4,8 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -12,7 +14,19 @@
 struct found {
     struct pids pids;
     size_t room;
+    const struct spare *spare;
+    size_t spared;
+    int signal; /* 0: none */
 };
+
+static const struct spare *find_spare(const struct spare *spare, size_t spared, int pid)
+{
+    for (size_t i = 0; i < spared; i++) {
+        if (spare[i].pid == pid)
+            return &spare[i];
+    }
+    return NULL;
+}
 
 static void add(struct found *found, int pid)
 {
@@ -26,6 +40,9 @@ static void add(struct found *found, int pid)
         found->room = room;
     }
     found->pids.pid[found->pids.count++] = pid;
+    /* At once, before anything else is looked at: one that forks and ends has done so a moment later, and is not here any more. */
+    if (found->signal != 0 && find_spare(found->spare, found->spared, pid) == NULL)
+        kill(pid, found->signal);
 }
 
 /* Adds the numbers in a file of them; one cut in two by the end of the buffer is put together. */
@@ -77,18 +94,20 @@ static void add_children(struct found *found, int proc, int pid)
     close(tasks);
 }
 
-static const struct spare *find_spare(const struct spare *spare, size_t spared, int pid)
+/* All of it: then it has no children any more, and asking it for them costs ten times what this does. */
+static bool has_ended(int pid)
 {
-    for (size_t i = 0; i < spared; i++) {
-        if (spare[i].pid == pid)
-            return &spare[i];
-    }
-    return NULL;
+    struct pollfd end = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+    bool ended = end.fd >= 0 && poll(&end, 1, 0) == 1;
+
+    if (end.fd >= 0)
+        close(end.fd);
+    return ended;
 }
 
-struct pids pids_below(int proc, int root, const struct spare *spare, size_t spared)
+struct pids pids_below(int proc, int root, const struct spare *spare, size_t spared, int signal)
 {
-    struct found found = {0};
+    struct found found = {.spare = spare, .spared = spared, .signal = signal};
     struct pids kept;
     size_t seen = 0;
 
@@ -100,7 +119,7 @@ struct pids pids_below(int proc, int root, const struct spare *spare, size_t spa
 
         if (one != NULL)
             found.pids.pid[seen] = -pid;
-        if (one == NULL || !one->below)
+        if ((one == NULL || !one->below) && !has_ended(pid))
             add_children(&found, proc, pid);
     }
     kept = (struct pids){.pid = found.pids.pid};

@@ -172,9 +172,12 @@ static void look_again(struct guest *guest, struct kill *kill)
 {
     struct action *action = (struct action *)((char *)kill - offsetof(struct action, kill));
 
+    uint64_t began_ns = kill->began_ns;
+
     if (action->runner == NULL)
         return;
     kill_begin(guest, kill, runner_pid(action->runner), NULL, 0, look_again);
+    kill->began_ns = began_ns;
     timer_set(guest, &kill->again, now_ns() + AGAIN_NS);
 }
 

@@ -10,7 +10,9 @@
 
 enum {
     STOPS = 8, /* so often a fork may outrun us before we kill what we have */
+    STOPS_NS = 20000000, /* and not for longer: thousands of zombies, which go only with the parent that leaves them, take their time to look at */
     AGAIN_NS = 2000000,
+    GRACE_NS = 30000000, /* a debugger of an earlier action that lets go in time is not killed with what it traces */
 };
 
 static int kill_one(int pid, int number)
@@ -36,19 +38,17 @@ static uint64_t fingerprint(const struct pids *pids)
 static struct pids stop_below(const struct kill *kill, int proc)
 {
     struct pids pids = {0};
-    uint64_t before = 0;
+    uint64_t before = 0, began_ns = now_ns();
 
-    for (int i = 0; i < STOPS; i++) {
+    for (int i = 0; i < STOPS && (i == 0 || now_ns() - began_ns < STOPS_NS); i++) {
         uint64_t now;
 
         free(pids.pid);
-        pids = pids_below(proc, kill->root, kill->spare, kill->spared);
+        pids = pids_below(proc, kill->root, kill->spare, kill->spared, SIGSTOP);
         now = fingerprint(&pids);
         if (now == before)
             break;
         before = now;
-        for (size_t j = 0; j < pids.count; j++)
-            kill_one(pids.pid[j], SIGSTOP);
     }
     return pids;
 }
@@ -73,16 +73,21 @@ static int first_living(const struct pids *pids)
     return ALL_DEAD;
 }
 
-/* One round: stop, kill, and find one to wait for. */
-static int kill_round(const struct kill *kill, int proc)
+/* One round: stop, kill, and find one to wait for. `guest` is NULL if everything is to die, who traces another included. */
+static int kill_round(const struct guest *guest, const struct kill *kill, int proc)
 {
     struct pids pids = stop_below(kill, proc);
+    bool late = guest != NULL && now_ns() - kill->began_ns > GRACE_NS;
     int living;
 
+    if (late)
+        pids_held(guest, &pids, true);
     /* Children before parents: a process group whose last outside parent dies is continued by the kernel. */
     for (size_t i = pids.count; i > 0; i--)
         kill_one(pids.pid[i - 1], SIGKILL);
     living = first_living(&pids);
+    if (living == ALL_DEAD && guest != NULL && pids_held(guest, &pids, false))
+        living = NOT_KNOWN;
     free(pids.pid);
     return living;
 }
@@ -94,15 +99,15 @@ static void work(struct guest *guest, struct kill *kill)
     watch_close(guest, &kill->end);
     if (kill->refresh != NULL)
         kill->refresh(guest, kill);
-    living = kill_round(kill, guest->proc);
+    living = kill_round(guest, kill, guest->proc);
     if (living == ALL_DEAD) {
         kill_cancel(guest, kill);
         kill->done(guest, kill);
         return;
     }
     kill->end.fd = living;
-    if (living == NOT_KNOWN || watch_set(guest, &kill->end, EPOLLIN) < 0)
-        timer_set(guest, &kill->again, now_ns() + AGAIN_NS);
+    /* One that has just been found by a tracer does not end: look again in any case. */
+    timer_set(guest, &kill->again, now_ns() + (living == NOT_KNOWN || watch_set(guest, &kill->end, EPOLLIN) < 0 ? AGAIN_NS : GRACE_NS));
 }
 
 static void one_ended(struct guest *guest, struct watch *watch, uint32_t events)
@@ -138,6 +143,7 @@ void kill_begin(struct guest *guest, struct kill *kill, int root, const struct s
     kill->end = (struct watch){.fd = -1, .ready = one_ended};
     kill->again.expired = go_on;
     kill->running = true;
+    kill->began_ns = now_ns();
     timer_set(guest, &kill->again, 1); /* long past: the loop's next timers */
 }
 
@@ -156,7 +162,7 @@ void kill_all_now(int proc)
     struct kill all = {.root = getpid()};
     int living;
 
-    while ((living = kill_round(&all, proc)) != ALL_DEAD) {
+    while ((living = kill_round(NULL, &all, proc)) != ALL_DEAD) {
         struct pollfd end = {.fd = living, .events = POLLIN};
 
         poll(&end, 1, living < 0 ? 1 : -1);

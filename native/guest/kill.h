@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "guest/loop.h"
 
@@ -19,6 +20,7 @@ struct kill {
     void (*refresh)(struct guest *guest, struct kill *kill); /* NULL, or called before each look, to kill_spare() anew */
     bool running;
     void (*done)(struct guest *guest, struct kill *kill); /* all of it is dead; zombies may wait for their parents */
+    uint64_t began_ns;
     /* private */
     struct watch end;
     struct timer again;
@@ -29,12 +31,14 @@ void kill_begin(struct guest *guest, struct kill *kill, int root, const struct s
 void kill_spare(struct kill *kill, const struct spare *spare, size_t spared);
 void kill_cancel(struct guest *guest, struct kill *kill);
 
-/* The processes below `root`, parents first. Those with `pids` NULL: there was no memory to say. The caller frees them. */
+/* The processes below `root`, parents first, each sent `signal` as soon as it is seen (0: none). Those with `pids` NULL: there was no memory to say. The caller frees them. */
 struct pids {
     int *pid;
     size_t count;
 };
-struct pids pids_below(int proc, int root, const struct spare *spare, size_t spared);
+struct pids pids_below(int proc, int root, const struct spare *spare, size_t spared, int signal);
+/* Whether one who is not among them, and not ours, traces one of them. `add`: and takes such in. */
+bool pids_held(const struct guest *guest, struct pids *pids, bool add);
 
 /* Ends everything below this process before it returns: for a guest that ends. */
 void kill_all_now(int proc);

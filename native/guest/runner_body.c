@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -83,12 +84,26 @@ static int start(struct runner *runner)
     return pid;
 }
 
+/* The next child that has ended, 0 with WNOHANG if there is none yet, or -errno. A program may make us its tracer (PTRACE_TRACEME): then what would be its signals
+ * are told to us as well, and are no end. We let go of it, with its signal; but for the trap that tells tracers of an exec. */
+static long reap(int flags, int *status, struct rusage *usage)
+{
+    for (;;) {
+        long pid = sys(SYS_wait4, -1, status, flags | __WALL, usage);
+
+        if (pid <= 0 || !WIFSTOPPED(*status))
+            return pid;
+        sys(SYS_ptrace, PTRACE_DETACH, pid, 0, WSTOPSIG(*status) == SIGTRAP ? 0 : WSTOPSIG(*status));
+    }
+}
+
 /* Reaps all that is dead. True if something lives. */
 static bool something_lives(void)
 {
+    int status;
     long pid;
 
-    while ((pid = sys(SYS_wait4, -1, NULL, WNOHANG | __WALL, NULL)) > 0)
+    while ((pid = reap(WNOHANG, &status, NULL)) > 0)
         ;
     return pid == 0;
 }
@@ -126,8 +141,9 @@ static void attend(struct runner *runner, int main, uint64_t began_ns)
     struct outputs outputs;
     struct rusage own = {0};
     bool left;
+    int status;
 
-    while (sys(SYS_wait4, -1, &end->status, __WALL, &end->usage) != main)
+    while (reap(0, &end->status, &end->usage) != main)
         ;
     end->duration_ns = clock_ns() - began_ns;
     sys(SYS_getrusage, RUSAGE_SELF, &own);
@@ -138,7 +154,7 @@ static void attend(struct runner *runner, int main, uint64_t began_ns)
     if (left) {
         tell(runner, REPORT_LEFT);
         close_outputs(&outputs);
-        while (sys(SYS_wait4, -1, NULL, __WALL, NULL) != -ECHILD)
+        while (reap(0, &status, NULL) != -ECHILD)
             ;
     }
     atomic_store(&runner->turn, RUNNER_IDLE);

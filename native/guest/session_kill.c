@@ -50,11 +50,7 @@ void session_clear(struct guest *guest, struct session *session)
 /* A foreground program that dies of SIGINT makes bash drop the rest of the list, as Ctrl-C does. */
 static void interrupt_below(struct guest *guest, const struct session *session)
 {
-    struct pids pids = pids_below(guest->proc, session->shell->pid, session->earlier, session->earlier_count);
-
-    for (size_t i = 0; i < pids.count; i++)
-        kill(pids.pid[i], SIGINT);
-    free(pids.pid);
+    free(pids_below(guest->proc, session->shell->pid, session->earlier, session->earlier_count, SIGINT).pid);
 }
 
 /* A shell that is held up by its own output, which the host does not take, would not come back. */

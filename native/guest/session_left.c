@@ -38,7 +38,7 @@ static struct pids session_left(struct guest *guest, const struct session *sessi
 
     if (shell_left_nothing(shell) || is_alone(shell))
         return left;
-    left = pids_below(guest->proc, runner_pid(shell->runner), &itself, 1);
+    left = pids_below(guest->proc, runner_pid(shell->runner), &itself, 1, 0);
     for (size_t i = 0; i < left.count; i++) {
         if (!is_dead(left.pid[i])) /* a job that ended and was not waited for is no process that still runs */
             left.pid[living++] = left.pid[i];

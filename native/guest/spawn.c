@@ -47,8 +47,8 @@ static void complain_unknown(int fd, const char *what, const char *user)
     sys(SYS_write, fd, line, used);
 }
 
-/* Puts the descriptors in their places. Those that stand in the place of another are moved away first. */
-static void place_descriptors(const struct spawn *spawn)
+/* Puts the descriptors in their places. Those that stand in the place of another are moved away first. 0, or -errno: the limit was taken away from us. */
+static int place_descriptors(const struct spawn *spawn)
 {
     int from[SPAWN_DESCRIPTORS], last = 2;
 
@@ -59,14 +59,19 @@ static void place_descriptors(const struct spawn *spawn)
         last = i > last ? i : last;
         if (from[i] < SPAWN_DESCRIPTORS)
             from[i] = (int)sys(SYS_fcntl, from[i], F_DUPFD_CLOEXEC, SPAWN_DESCRIPTORS);
+        if (from[i] < 0)
+            return from[i];
     }
     for (int i = 0; i < SPAWN_DESCRIPTORS; i++) {
-        if (from[i] >= 0)
-            sys(SYS_dup3, from[i], i, 0);
+        long result = from[i] < 0 ? 0 : sys(SYS_dup3, from[i], i, 0);
+
+        if (result < 0)
+            return (int)result;
     }
     /* All others are closed by exec; but a process that is held up before it must not hold another action's pipes open. */
     if (spawn->program < 0)
         sys(SYS_close_range, last + 1, ~0U, 0);
+    return 0;
 }
 
 /* /dev/stdout is opened anew by its path: it must belong to who opens it. What the guest keeps for itself does not change hands. */
@@ -193,7 +198,10 @@ int spawn_become(const struct spawn *spawn)
         sys(SYS_setsid);
     else
         sys(SYS_setpgid, 0, 0);
-    place_descriptors(spawn);
+    if ((code = place_descriptors(spawn)) < 0) {
+        spawn_complain(spawn->descriptors[2], "its descriptors", -code);
+        return NOT_EXECUTABLE;
+    }
     if (spawn->terminal)
         sys(SYS_ioctl, 0, TIOCSCTTY, 0);
     if (spawn->user != NULL && (code = take_user(spawn, &identity)) != 0)

@@ -32,7 +32,7 @@ MUST_BE_ALLOWED = """
     fchownat mknodat setuid setgid setgroups capset prctl seccomp kill tgkill rt_sigreturn restart_syscall socket connect bind
     renameat2 unlinkat statx getrandom epoll_pwait pidfd_open close_range rseq set_robust_list memfd_create copy_file_range
 """
-HAVE_RULES = {"clone", "unshare", "personality", "ioctl", "socket", "socketpair"}
+HAVE_RULES = {"clone", "unshare", "personality", "ioctl", "socket", "socketpair", "prlimit64"}
 
 
 def refused(number: int) -> int:
@@ -142,6 +142,9 @@ CASES = [
     ("clone", (17,), ALLOW),
     ("clone", (0x3D0F00,), ALLOW),  # a thread
     *(("clone", (17 | 1 << bit,), refused(errno.EPERM)) for bit in (17, 25, 26, 27, 28, 29, 30)),
+    ("prlimit64", (0,), ALLOW),
+    ("prlimit64", (2,), ALLOW),
+    ("prlimit64", (1,), refused(errno.EPERM)),
     ("unshare", (0,), ALLOW),
     ("unshare", (0x400,), ALLOW),  # CLONE_FILES
     *(("unshare", (1 << bit,), refused(errno.EPERM)) for bit in (7, 17, 25, 26, 27, 28, 29, 30)),
