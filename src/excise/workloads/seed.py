@@ -101,6 +101,8 @@ def built(recipe: Recipe, cache: Path, asked: Callable[[], Settings] = settings)
     seed.place.parent.mkdir(mode=0o700, exist_ok=True)
     with _locked(seed.place.parent / "lock"):
         if not seed.place.is_dir():
+            for cut_off in seed.place.parent.glob(".making-*"):  # whoever made it is dead: the lock is ours
+                shutil.rmtree(cut_off, ignore_errors=True)
             making = Path(tempfile.mkdtemp(prefix=".making-", dir=seed.place.parent))
             try:
                 _build(recipe, making, asked())

@@ -87,6 +87,7 @@ def test_two_at_once_build_it_once(seeds: dict[str, Seed], tmp_path: Path) -> No
 
 def test_another_commit_is_an_error_and_leaves_nothing(seeds: dict[str, Seed], tmp_path: Path) -> None:
     del seeds
+    (tmp_path / "seeds" / ".making-cut-off").mkdir(parents=True)
     other = msgspec.structs.replace(RECIPES["a"], head="0" * 40)
     with pytest.raises(SpecError, match=f"came out as {HEADS['a']}, not 0000"):
         built(other, tmp_path)
