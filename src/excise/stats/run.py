@@ -31,10 +31,16 @@ class Run:
         return run
 
     def _fill(self, header: Header, path: Path, trials: Iterable[Condensed]) -> None:
+        planned = frozenset(header.plan.cells)
         self.header = header
         self.path = path
         """The results directory."""
         every = list(trials)
+        foreign = next((trial.cell for trial in every if trial.cell not in planned), None)
+        if foreign is not None:
+            raise SpecError(
+                f"{path} has a trial of {foreign.address} on {foreign.workload} that its plan has not: it is damaged"
+            )
         whole = _whole_blocks(header.plan.cells, every)
         self._measured = [trial for trial in every if trial.block in whole and not trial.warmup]
 

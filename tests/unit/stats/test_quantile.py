@@ -1,5 +1,5 @@
 # A None where a number or a record is expected fails the test: that is what the test is for.
-# pyright: reportGeneralTypeIssues=false, reportOperatorIssue=false, reportOptionalMemberAccess=false
+# pyright: reportGeneralTypeIssues=false, reportOperatorIssue=false, reportOptionalMemberAccess=false, reportOptionalOperand=false
 
 import random
 

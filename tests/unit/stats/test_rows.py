@@ -4,6 +4,7 @@
 import msgspec
 import pytest
 
+from excise.errors import SpecError
 from excise.meter.results import Writer
 from excise.stats.run import Run, ratio
 from synthetic_run import cell, make_run, make_trial
@@ -96,6 +97,11 @@ def test_noisy_trials_are_in_the_main_table_and_reruns_in_the_one_beside_it():
     assert (everything.n, quiet.n) == (20, 20)
     assert everything.totals_s[3] > 5 * quiet.totals_s[3]
     assert {b: t for b, t in everything.totals_s.items() if b != 3} == {b: t for b, t in quiet.totals_s.items() if b != 3}
+
+
+def test_a_trial_that_no_plan_has_is_damage():
+    with pytest.raises(SpecError, match="has a trial of runc on t0 that its plan has not"):
+        make_run(TWO, extra=[make_trial(cell("runc"), 3, 1, 1)])
 
 
 def test_bytes_and_failures():
