@@ -28,6 +28,6 @@ def detach(tokens: Sequence[str], path: Path, *, go_on: bool) -> None:
     # It outlives us on purpose, and is no child that anybody waits for.
     process.returncode = 0
     say(
-        f"measuring in the background as process {process.pid}; `tail -f {log}` follows it, `kill {process.pid}` ends it after "
-        f"a trial, and `excise measure --resume {path}` goes on"
+        f"measuring in the background as process {process.pid}; `tail -f {log}` follows it, `kill {process.pid}` ends it "
+        f"(whole blocks stay), and `excise measure --resume {path}` goes on"
     )

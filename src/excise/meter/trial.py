@@ -106,14 +106,16 @@ async def roll_out(place: Place, workload: Workload, conditions: Conditions = PL
     trace = Trace()
     acts = _Acts(turns, conditions, Apart(trace), nonce)
     error: Exception | None = None
-    begun = now_ns()
     with recording(trace):
+        sandbox = place.sandbox(trace)
+        begun = now_ns()
         try:
-            async with place.sandbox(trace) as box:
+            async with sandbox as box:
                 await acts.run(box)
+            wall_ns = now_ns() - begun
         except Exception as caught:  # noqa: BLE001 - a fault of one substrate must not cost the others their rows
+            wall_ns = now_ns() - begun
             error = caught
-    wall_ns = now_ns() - begun
     reason = _described(error) if error is not None else _fault(turns, acts.seen)
     return Rollout(
         wall_ns=wall_ns,
