@@ -8,6 +8,7 @@ import msgspec
 from excise.address import parse
 from excise.errors import SpecError
 from excise.report.figures.theme import SERIES, SHAPES
+from excise.stats.projection import LONG
 from excise.stats.rows import Row
 from excise.stats.run import Run
 from excise.stats.whatif import NOT_ISOLATED
@@ -44,10 +45,10 @@ class Facts:
         measured = [name for name in self.workloads if any(row.n for row in self.of(name))]
         return min(measured or self.workloads, key=self._weight, default="")
 
-    def _weight(self, workload: str) -> tuple[int, int]:
-        name = tier(workload)
+    def _weight(self, workload: str) -> tuple[int, bool, int]:
+        name = workload.partition("?")[0]
         longest = max((row.actions for row in self.of(workload)), default=0)
-        return (_TIERS.index(name) if name in _TIERS else -1, -longest)
+        return (_TIERS.index(name) if name in _TIERS else -1, "?" in workload, -longest)
 
     def of(self, workload: str) -> list[Row]:
         """Its rows with the usual factors; those with others where there are no usual ones."""
@@ -58,6 +59,13 @@ class Facts:
     def main(self) -> list[Row]:
         """What the page's first half shows: one workload, usual factors, at least one success."""
         return [row for row in self.of(self.workload) if row.n]
+
+    @cached_property
+    def long(self) -> list[Row]:
+        """The same workload at the length that is projected, where that was measured; else `main`, to be composed from."""
+        same = [name for name in self.workloads if family(name) == family(self.workload)]
+        found = [row for name in same for row in self.of(name) if row.n and row.actions == LONG]
+        return found or self.main
 
     @cached_property
     def isolated(self) -> list[Row]:
@@ -78,9 +86,11 @@ class Facts:
         return f"{row.name} on {row.cell.workload}" if len(self.workloads) > 1 else row.name
 
 
-def tier(workload: str) -> str:
-    """The workload's name without its options: `t0` of `t0?actions=50`."""
-    return workload.partition("?")[0]
+def family(workload: str) -> str:
+    """The workload without its length: `t2?preloaded=true` of `t2?actions=50&preloaded=true`."""
+    name, _, options = workload.partition("?")
+    kept = [option for option in options.split("&") if option and not option.startswith("actions=")]
+    return f"{name}?{'&'.join(kept)}" if kept else name
 
 
 def isolates(address: str) -> bool:

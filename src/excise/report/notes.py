@@ -74,15 +74,16 @@ def _how_to_read(run: Run) -> str:
 
 
 def _failures(run: Run) -> list[str]:
-    return [_failed(row) for row in run.rows if row.failures]
+    several = len({row.cell.workload for row in run.rows}) > 1
+    return [_failed(row, f" on {row.cell.workload}" if several else "") for row in run.rows if row.failures]
 
 
-def _failed(row: Row) -> str:
+def _failed(row: Row, where: str) -> str:
     assert row.success is not None
     share, ends = percent(row.success)
     reasons = "; ".join(f"{count} x {reason}" for reason, count in row.failures[:3])
     more = f"; and {len(row.failures) - 3} other reasons" if len(row.failures) > 3 else ""
-    return f"{row.address} succeeded in {row.n} of {row.attempted} trials ({share} %, {ends}): {reasons}{more}."
+    return f"{row.name}{where} succeeded in {row.n} of {row.attempted} trials ({share} %, {ends}): {reasons}{more}."
 
 
 def _unpaired(run: Run) -> list[str]:

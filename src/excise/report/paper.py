@@ -1,6 +1,6 @@
 """The paper's two tables in form: what small costs become at scale, and what whole rollouts do."""
 
-from excise.report.facts import Facts
+from excise.report.facts import Facts, family
 from excise.report.numbers import duration, interval, short
 from excise.report.parts import Table
 from excise.stats.estimate import Estimate
@@ -59,12 +59,12 @@ def whole_rollouts(facts: Facts) -> Table:
         "less than the first",
         "95 % interval",
     )
-    title = f"Table 2: a million rollouts of {LONG} actions like those of {facts.workload}"
+    title = f"Table 2: a million rollouts of {LONG} actions like those of {family(facts.workload)}"
     return Table(name="table2", title=title, heads=heads, rows=tuple(body))
 
 
 def _by_cost(facts: Facts) -> list[Row]:
     """The dearest first."""
     scenario = Scenario()
-    rows = [row for row in facts.main if row.costs is not None]
+    rows = [row for row in facts.long if row.costs is not None]
     return sorted(rows, key=lambda row: -scenario.seconds(row.costs.line) if row.costs else 0.0)

@@ -9,6 +9,7 @@ from excise.stats.estimate import Estimate
 from excise.stats.rows import Row
 
 _EACH = frozenset({"dispatch", "slowdown", "work"})
+_NOTHING_S = 5e-9
 _WORDS = {"unattributed": "the meter itself"}
 
 
@@ -67,8 +68,8 @@ def _items(row: Row) -> list[Item]:
     found: list[Item] = []
     about = "~" if row.estimated else ""
     for term, seconds in parts_s(row).items():
-        if term == "slowdown" and row.reference:
-            continue  # Zero by definition: it is what slowdown is counted from.
+        if (term == "slowdown" and row.reference) or (term == "unattributed" and abs(seconds) < _NOTHING_S):
+            continue  # Zero by definition, as it is what slowdown is counted from; or too little to print.
         each = seconds / row.actions if row.actions else 0.0
         detail = f"{row.actions} x {about if term != 'work' else ''}{duration(each)}" if term in _EACH else ""
         found.append(Item(name=_WORDS.get(term, term), detail=detail, price=duration(seconds), work=term == "work"))

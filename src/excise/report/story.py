@@ -9,7 +9,7 @@ from excise.meter.latency_records import LatencyHeader, LatencyTrial
 from excise.meter.privacy import without_home
 from excise.report import paper, tables
 from excise.report.columns import columns
-from excise.report.facts import Facts
+from excise.report.facts import Facts, isolates
 from excise.report.figures import decomposition, growth, ladder, starts
 from excise.report.latency import latency_notes, latency_table
 from excise.report.notes import notes
@@ -58,7 +58,11 @@ class Help(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def helps(facts: Facts) -> list[Help]:
-    return [_help(one) for one in what_ifs(facts.of(facts.workload) if facts.workload else ())]
+    """Changes to the dearest row that isolates, from all rows of the same workload."""
+    now = max(facts.isolated, key=lambda row: row.total_s.value if row.total_s else 0.0, default=None)
+    if now is None or not isolates(now.address):
+        return []
+    return [_help(one) for one in what_ifs([row for row in facts.rows if row.cell.workload == facts.workload], now)]
 
 
 def _help(one: WhatIf) -> Help:

@@ -39,7 +39,8 @@ def test_ctrl_c_keeps_whole_blocks_and_prints_their_table(tmp_path):
     done = excise("measure", "local", "--reference", "local", "--budget", 600, "--out", tmp_path / "out", script=INTERRUPTED)
     assert done.returncode == 130
     assert done.stdout.startswith("substrate")
-    assert done.stderr == "excise: ended early; its sandboxes were closed\n"
+    assert done.stderr.endswith("excise: ended early; its sandboxes were closed\n")
+    assert f"--resume {tmp_path / 'out'}" in done.stderr
     assert len(load(tmp_path / "out").trials) >= 2
 
 

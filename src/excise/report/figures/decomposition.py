@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from excise.report.facts import Facts, tier
+from excise.report.facts import Facts, family
 from excise.report.figures.engine import Channel, Chart, alt
 from excise.report.figures.marks import INK, PAPER, Span, Values, above, dots, finished, height, inline, rows_of, shortened
 from excise.report.figures.theme import LIGHT
@@ -156,11 +156,14 @@ def _table(rows: Sequence[Row]) -> Table:
 
 def lengths(facts: Facts) -> dict[str, list[Row]]:
     """By tier, the rows of those whose rollouts were measured in several lengths."""
-    found: dict[str, list[Row]] = {}
+    found: dict[str, dict[tuple[str, int], Row]] = {}
     for row in facts.rows:
         if row.total_s is not None and not row.cell.factors():
-            found.setdefault(tier(row.cell.workload), []).append(row)
-    return {name: rows for name, rows in found.items() if len({row.actions for row in rows}) > 1}
+            rows = found.setdefault(family(row.cell.workload), {})
+            before = rows.get((row.address, row.actions))
+            if before is None or before.n < row.n:
+                rows[row.address, row.actions] = row
+    return {name: list(rows.values()) for name, rows in found.items() if len({row.actions for row in rows.values()}) > 1}
 
 
 def composition(facts: Facts) -> Part:
@@ -168,7 +171,7 @@ def composition(facts: Facts) -> Part:
     title = "Composition as trajectories lengthen"
     several = lengths(facts)
     if not several:
-        return Absent(name="composition", title=title, remedy="`excise measure --plan figure4` measures it")
+        return Absent(name="composition", title=title, remedy="`excise measure --plan fig4` measures it")
     name, rows = max(several.items(), key=lambda item: len(item[1]))
     rows = [row for row in rows if row.tax_s is not None]
     if not rows:
@@ -202,8 +205,8 @@ def _draw_composition(rows: Sequence[Row], *, wide: bool) -> dict[str, Any]:
         )
         .properties(width=px, height=150)
     )
-    facet = alt.Facet("substrate:N", sort=list(map(shortened, addresses)), title=None, columns=columns)
-    return finished(bars.facet(facet, spacing=14))
+    facet = alt.Facet("substrate:N", sort=list(map(shortened, addresses)), title=None)
+    return finished(bars.facet(facet=facet, columns=columns).properties(spacing=14))
 
 
 def _composition_table(rows: Sequence[Row]) -> Table:

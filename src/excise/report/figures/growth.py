@@ -23,7 +23,7 @@ def completion(facts: Facts) -> Part:
     title, name = "Completion time by action count", "completion"
     several = lengths(facts)
     if not several:
-        return Absent(name=name, title=title, remedy="`excise measure --plan figure5` measures it")
+        return Absent(name=name, title=title, remedy="`excise measure --plan fig5` measures it")
     tier_name, rows = max(several.items(), key=lambda item: len(item[1]))
     steps = sorted({row.actions for row in rows})
     return Figure(
@@ -62,17 +62,21 @@ def _lengths_table(rows: Sequence[Row]) -> Table:
 def scale_up(facts: Facts) -> Part:
     """Figure 6: worker-hours from ten thousand to a million."""
     title, name = "Worker-hours at scale", "worker-hours"
-    rows = [row for row in facts.main if row.costs is not None]
+    rows = [row for row in facts.long if row.costs is not None]
     if not rows:
         return Absent(name=name, title=title, remedy="no trial of its workload succeeded")
     hours = {row.cell: [_hours(row, scale) for scale in SCALES] for row in rows}
     rows.sort(key=lambda row: hours[row.cell][-1].value)
     cheap, dear = rows[0], rows[-1]
-    composed = "composed from the measured start, action and cleanup" if any(r.actions != LONG for r in rows) else "as measured"
+    composed = (
+        "composed from the measured start, action and cleanup"
+        if any(r.actions != LONG for r in rows)
+        else "from trials of that length"
+    )
     return Figure(
         name=name,
         title=f"{title}: 10,000 to 1,000,000 rollouts of {LONG} actions",
-        caption=f"Hours of one worker, {composed} of {facts.workload}, both axes logarithmic; bands are 95 % intervals. "
+        caption=f"Hours of one worker, {composed} of {rows[0].cell.workload}, both axes logarithmic; bands are 95 % intervals. "
         "As if no rollout failed.",
         alt=f"Parallel rising lines. A million rollouts take {short(hours[cheap.cell][-1].value)} worker-hours on {cheap.name} "
         f"and {short(hours[dear.cell][-1].value)} on {dear.name}. Every number is in the table that follows.",

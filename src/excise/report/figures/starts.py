@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from excise.report.facts import Facts, tier
+from excise.report.facts import Facts, family
 from excise.report.figures.engine import alt
 from excise.report.figures.lines import Curve, curves
 from excise.report.figures.marks import Span, Values, dots, finished, shortened, width
@@ -45,9 +45,11 @@ def by_tier(facts: Facts) -> Part:
     found = [one for one in _shortest(starts(facts)) if one.median is not None]
     if not found:
         return Absent(name=name, title=title, remedy="it needs 6 trials a cell: `excise measure --blocks 6` measures it")
-    found.sort(key=lambda one: one.median.value if one.median else 0.0)
-    tiers = list(dict.fromkeys(tier(one.row.cell.workload) for one in found))
+    found.sort(key=_median)
     fastest, slowest = found[0], found[-1]
+    tiers = sorted({family(one.row.cell.workload) for one in found})
+    places = list(dict.fromkeys(one.row.address for one in found))  # the fastest first, each with its tiers together
+    found.sort(key=lambda one: (places.index(one.row.address), family(one.row.cell.workload)))
     assert fastest.median is not None
     assert slowest.median is not None
     return Figure(
@@ -63,11 +65,15 @@ def by_tier(facts: Facts) -> Part:
     )
 
 
+def _median(one: Starts) -> float:
+    return 0.0 if one.median is None else one.median.value
+
+
 def _shortest(found: Sequence[Starts]) -> list[Starts]:
     """One for each substrate, tier and state: rollouts of other lengths start alike, and the most trials speak."""
     best: dict[tuple[str, str, str], Starts] = {}
     for one in found:
-        key = (one.row.address, tier(one.row.cell.workload), one.row.cell.state)
+        key = (one.row.address, family(one.row.cell.workload), one.row.cell.state)
         if key not in best or len(one.ordered_s) > len(best[key].ordered_s):
             best[key] = one
     return list(best.values())
@@ -82,7 +88,7 @@ def _draw_tiers(found: Sequence[Starts], tiers: Sequence[str], *, wide: bool) ->
     values: Values = []
     for one in found:
         assert one.median is not None
-        number = tiers.index(tier(one.row.cell.workload))
+        number = tiers.index(family(one.row.cell.workload))
         called = one.row.name if len(tiers) == 1 else f"{one.row.name}, {tiers[number]}"
         values.append(
             {
@@ -150,7 +156,7 @@ def _draw_distribution(found: Sequence[Starts], facts: Facts, *, wide: bool) -> 
         for one in found
     ]
     longest = max(len(line.name) for line in lines)
-    span = Span([x for line in lines for x, _ in line.points], label_px=0 if wide else longest * 5, width_px=width(wide))
+    span = Span([x for line in lines for x, _ in line.points], label_px=longest * 5, width_px=width(wide))
     x = alt.X("x:Q", scale=span.scale(), axis=span.axis("time to a first command's answer"))
     y = alt.Y("y:Q", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%", title="share of starts done", tickCount=5))
     return finished(curves(lines, x, y, wide=wide, step=True, label_at=_middles(lines)))

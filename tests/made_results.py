@@ -1,0 +1,120 @@
+"""Results that were made up, through the writer that real ones go through: known costs, a little seeded noise."""
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+from excise.meter.records import NULL, Cell, Harness, Header, Plan, Provenance, Quiet, Skipped, Trial
+from excise.meter.results import Writer
+from excise.trace import Span
+
+MS = 10**6
+ORIGIN = Provenance(
+    host="0123456789ab",
+    cpu="A CPU",
+    cores=2,
+    memory_bytes=8 << 30,
+    kernel="Linux 6",
+    machine="x86_64",
+    cgroup="v2",
+    filesystem="ext4",
+    mitigations={"meltdown": "Not affected", "spectre_v1": "Mitigation: barriers"},
+    excise="0.1.0",
+    python="3.11",
+    versions={"docker": {"docker": "20.10"}},
+)
+COSTS_MS = {
+    # address: start, dispatch of an action, cleanup, whether a clock runs inside
+    "chroot": (9.0, 2.0, 2.4, True),
+    "bubblewrap": (15.0, 10.0, 3.0, False),
+    "namespace": (4.0, 0.6, 1.5, True),
+    "docker": (240.0, 50.0, 52.0, False),
+    "docker+guest": (300.0, 0.9, 55.0, True),
+}
+WORK_MS = {"t0": 1.0, "t1": 12.0, "t2": 60.0}
+SHELL_MS = {"exec": 0.0, "shell": 1.0, "login": 8.0, "session": -0.2}
+
+
+def actions_of(workload: str) -> int:
+    name, _, length = workload.partition("?actions=")
+    return int(length) if length else {"t0": 10, "t1": 8, "t2": 12}[name]
+
+
+def trial(
+    run: str, block: int, cell: Cell, chance: random.Random, *, position: int, lane: int = 0, failure: str | None = None
+) -> Trial:
+    start, dispatch, cleanup, clock = COSTS_MS.get(cell.address, COSTS_MS["docker"])
+    dispatch = max(0.1, dispatch + SHELL_MS[cell.shell])
+    work = WORK_MS[cell.workload.partition("?")[0]]
+    noise = chance.lognormvariate(0, 0.1) * cell.concurrency**0.5
+    spans: list[Span] = []
+    at = 0
+
+    def add(name: str, ms: float, kind: str = "", inside_ms: float | None = None) -> None:
+        nonlocal at
+        inside = None if inside_ms is None else round(inside_ms * noise * MS)
+        spans.append(Span(name, "0badcafe", at, at + round(ms * noise * MS), kind, inside, outcome="ok"))
+        at = spans[-1].end_ns
+
+    add("create", start * 0.8)
+    add("ready", start * 0.2)
+    for number in range(actions_of(cell.workload)):
+        add("action", dispatch + work, ("exec", "shell", "write", "read")[number % 4], work if clock else None)
+        add(NULL, dispatch + 0.5, "exec", 0.5 if clock else None)
+    add("cleanup", cleanup)
+    return Trial(
+        run=run,
+        block=block,
+        position=position,
+        cell=cell,
+        lane=lane,
+        warmup=block == 0,
+        wall_ns=at,
+        apart_ns=sum(span.duration_ns for span in spans if span.name == NULL),
+        cpu_s=0.1,
+        written_bytes=4096 * actions_of(cell.workload),
+        quiet=Quiet(window_ns=20 * MS, busy_s=0.0),
+        failure=failure,
+        spans=tuple(spans),
+    )
+
+
+def plain_cells(addresses: Iterable[str] = COSTS_MS, workloads: Iterable[str] = ("t0",)) -> tuple[Cell, ...]:
+    return tuple(Cell(address=address, workload=workload) for workload in workloads for address in addresses)
+
+
+def rich_cells() -> tuple[Cell, ...]:
+    """Every figure has what it needs: tiers, lengths, shell modes, load."""
+    shells = tuple(Cell(address="docker", workload="t2", shell=shell) for shell in ("login", "session"))
+    load = (Cell(address="docker", workload="t0", concurrency=4),)
+    return (*plain_cells(workloads=("t0", "t1", "t2", "t2?actions=50", "t2?actions=150")), *shells, *load)
+
+
+def write(
+    path: Path,
+    cells: tuple[Cell, ...],
+    blocks: int = 8,
+    *,
+    failing: str = "",
+    reason: str = "SandboxLost: the daemon closed the connection",
+    skipped: tuple[Skipped, ...] = (),
+    reference: str | None = "chroot",
+    origin: Provenance = ORIGIN,
+) -> Path:
+    """A results directory; every third trial of the address `failing` fails."""
+    header = Header(
+        id="20260101T000000Z-abcdef",
+        started="2026-01-01T00:00:00Z",
+        plan=Plan(cells=cells, reference=reference, image="excise/base"),
+        provenance=origin,
+        skipped=skipped,
+        harness=Harness(rollout_s=0.0001, action_s=0.00001),
+    )
+    chance = random.Random(7)  # noqa: S311 - made up, and the same every time
+    with Writer(path, header) as writer:
+        for block in range(blocks + 1):
+            for position, cell in enumerate(cells):
+                failure = reason if cell.address == failing and block % 3 == 0 else None
+                for lane in range(cell.concurrency):
+                    writer.add(trial(header.id, block, cell, chance, position=position, lane=lane, failure=failure))
+    return path
