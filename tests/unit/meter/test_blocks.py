@@ -21,6 +21,13 @@ def test_the_order_depends_on_seed_and_block_alone():
     assert [order(plan(seed=3), b) for b in range(5)] != [order(plan(seed=4), b) for b in range(5)]
 
 
+def test_cold_cells_are_last_in_every_block_and_shuffled_too():
+    cold = tuple(Cell(address=name, workload="t0", state="cold") for name in "xyz")
+    orders = [order(plan(cells=(*cold, *CELLS)), block) for block in range(20)]
+    assert all([cell.state for cell in one] == ["warm"] * 5 + ["cold"] * 3 for one in orders)
+    assert len({tuple(cell.address for cell in one[5:]) for one in orders}) > 2
+
+
 def test_warm_ups_and_one_measured_block_run_whatever_the_budget():
     assert room(plan(budget_s=0.001), 0, 0.0, [])
     assert room(plan(budget_s=0.001), 1, 50.0, [50.0])

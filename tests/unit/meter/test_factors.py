@@ -14,6 +14,7 @@ from excise.meter.admission import Admitted
 from excise.meter.answers import Sameness
 from excise.meter.blocks import run_blocks
 from excise.meter.cells import refusal, sort_out, with_references
+from excise.meter.identity import Answer
 from excise.meter.noise import noisy
 from excise.meter.places import Fork, Reused
 from excise.meter.records import AS_RECORDED, IDENTITY, RESET, THINK, Cell, Plan, Quiet
@@ -24,7 +25,7 @@ from excise.substrate import Capabilities
 from excise.substrates.fake import FakeSubstrate
 from excise.substrates.fake.virtual_time import run as virtually
 from excise.substrates.local import LocalSubstrate
-from excise.trace import Trace
+from excise.trace import Trace, recording
 from excise.workloads.t0 import T0
 from excise.workloads.workload import Turn
 
@@ -148,9 +149,11 @@ def test_git_brings_files_and_only_files_back():
         try:
             await place.prepare()
             trace = Trace()
-            async with place.sandbox(trace) as box:
-                await box.write("kept", b"2")
-                await box.write("new", b"3")
+            with recording(trace):
+                async with place.sandbox(trace) as box:
+                    await box.write("kept", b"2")
+                    await box.write("new", b"3")
+            assert [one.name for one in trace.spans] == ["action", "action", RESET]
             await place.prepare()
             async with place.sandbox(Trace()) as box:
                 return await box.read("kept"), [one.name for one in await box.list(".") if one.name != ".git"]
@@ -238,6 +241,29 @@ def test_lanes_are_asked_while_warming_up_only():
 
     assert virtually(body(True)) == [1, 1]
     assert virtually(body(False)) == [0, 0]
+
+
+def test_a_sandbox_that_was_used_before_fails_the_trial_unless_reuse_is_what_the_cell_is_about(monkeypatch):
+    monkeypatch.setattr("excise.meter.identity.understood", lambda seen, host: Answer("always the same"))
+    fresh = trials_of(identify=True, rounds=2)
+    assert [trial.failure is None for trial in fresh] == [True, False]
+    assert "the sandbox is a used one" in fresh[1].failure
+    assert {trial.identity for trial in fresh} == {"always the same"}
+    assert {trial.failure for trial in trials_of(identify=True, rounds=3, reset="snapshot")} == {None}
+
+
+def test_other_answers_than_the_witnesss_fail_the_trial():
+    async def ask(workload):
+        return ["other"] * 10
+
+    async def body():
+        bench = Bench(substrates={"it": FakeSubstrate()}, workloads={"t0": T0()}, nulls=frozenset())
+        same = Sameness({"t0": ["other"] * 10}, ask, "chroot")
+        runner = Rounds(bench, "r", quiet_s=0.02, same=same, identify=False)
+        return await runner.run(Slot(0, 0, Cell(address="it", workload="t0")))
+
+    (trial,) = virtually(body())
+    assert trial.failure.startswith("action 1 did other work")
 
 
 @pytest.mark.parametrize(

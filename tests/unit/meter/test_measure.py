@@ -8,6 +8,7 @@ import contextvars
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,14 @@ import excise
 import excise.sync
 from excise.api import measure_async
 from excise.errors import SpecError, SubstrateError
+from excise.meter.provenance import provenance
 from excise.meter.results import load
+from excise.plans import Grid, RolloutPlan
 from excise.sandbox import Sandbox
 from excise.storage.image import resolve
 from excise.substrates.fake import FakeSubstrate
 from excise.substrates.fake.virtual_time import run as virtually
+from excise.workloads.t0 import T0
 
 
 def test_measure_returns_rows_and_leaves_results(tmp_path):
@@ -155,3 +159,37 @@ def test_threads_record_in_a_copy_of_the_context():
         for done in [pool.submit(contextvars.copy_context().run, rollout) for _ in range(2)]:
             done.result()
     assert trace.shares().sandboxes == 2
+
+
+def test_a_workload_that_cannot_be_made_ready_is_left_out_and_the_others_go_on(tmp_path, monkeypatch):
+    class Unready(T0):
+        """T0 over a repository that nobody can fetch today."""
+
+        @property
+        def name(self):
+            return "unready"
+
+        @asynccontextmanager
+        async def hosted(self, cache):
+            raise SubstrateError("the package index does not answer")
+            yield
+
+    monkeypatch.setattr("excise.measuring.make_workload", lambda text: Unready() if text == "unready" else T0())
+    plan = RolloutPlan(grids=(Grid(addresses=("local",), workloads=("unready", "t0")),), reference="local", blocks=1)
+    run = excise.measure(plan=plan, out=tmp_path / "out")
+    assert [(row.cell.workload, row.n) for row in run.rows] == [("t0", 1)]
+    assert [(one.cell.workload, one.reason) for one in run.skipped] == [("unready", "the package index does not answer")]
+
+
+def test_the_code_is_the_programs_too(tmp_path, monkeypatch):
+    package = tmp_path / "excise"
+    (package / "meter").mkdir(parents=True)
+    (package / "native").mkdir()
+    monkeypatch.setattr("excise.meter.provenance.__file__", str(package / "meter" / "provenance.py"))
+    found = set()
+    for path in ("meter/provenance.py", "native/excise-guest", "native/excise-guest"):
+        with (package / path).open("a") as file:
+            file.write("x")
+        found.add(provenance(tmp_path, {}).code)
+    assert len(found) == 3
+    assert provenance(tmp_path, {}).commit == "unknown"

@@ -7,7 +7,7 @@ import pytest
 from excise.errors import SpecError
 from excise.meter.provenance import provenance
 from excise.meter.records import Cell, Header, Plan, Quiet, Trial
-from excise.meter.results import HEADER, TRIALS, Writer, load
+from excise.meter.results import HEADER, TRIALS, Writer, load, whole_blocks
 from excise.trace import Span
 
 CELLS = (Cell(address="a", workload="t0"), Cell(address="b", workload="t0"))
@@ -110,3 +110,12 @@ def test_a_full_disk_is_one_sentence(tmp_path):
 def test_only_blocks_with_a_trial_of_every_cell_are_whole(tmp_path):
     path = written(tmp_path, trial(0, CELLS[0]), trial(0, CELLS[1], failure="lost"), trial(1, CELLS[1]))
     assert load(path).whole_blocks() == (0,)
+
+
+def test_a_block_is_whole_with_every_lane_and_a_rerun_stands_in_for_nobody(tmp_path):
+    wide = msgspec.structs.replace(CELLS[0], concurrency=2)
+    lanes = [msgspec.structs.replace(trial(block, wide), lane=lane) for block in (0, 1) for lane in (0, 1)]
+    assert whole_blocks([wide], lanes) == (0, 1)
+    assert whole_blocks([wide], lanes[:3]) == (0,)
+    again = msgspec.structs.replace(lanes[3], rerun=True)
+    assert whole_blocks([wide], [*lanes[:3], again]) == (0,)
