@@ -10,13 +10,18 @@ struct confinement {
     uint64_t capabilities;           /* permitted, effective and in the bounding set; all others are dropped, and none is inheritable or ambient */
     bool no_new_privileges;
     const struct sock_fprog *filter; /* NULL: no seccomp filter */
+    /* What a runner says to be let clone3, or NULL: the filter knows it, sandboxed code does not. */
+    const uint32_t *key;
 };
+
+enum { CONFINE_KEY_WORDS = 4 };
 
 /* Docker's default set, as a mask. */
 uint64_t confine_default_capabilities(void);
 
-/* The allow-list filter of this architecture, built once by the caller that keeps it. 0 or -errno. */
-int confine_build_filter(struct sock_fprog *program);
+/* The allow-list filter of this architecture, built once by the caller that keeps it. With a key, who passes its words as the arguments that clone3 does not have
+ * (2 to 5) may call that: its flags lie in memory, where no filter can look, so sandboxed code must never. NULL: nobody may. 0 or -errno. */
+int confine_build_filter(struct sock_fprog *program, const uint32_t *key);
 
 /* Drops all but these from the bounding set. Done once by PID 1, which loses nothing by it since it never executes anything, it spares every runner the
  * drops: they inherit it. Needs CAP_SETPCAP. 0 or -errno. */

@@ -25,7 +25,8 @@ enum { ARCHITECTURE = AUDIT_ARCH_AARCH64 };
 
 enum {
     CALLS = 512, /* more than any architecture has; what is above is unknown like any other */
-    RULE_CONDITIONS = 2,
+    RULE_CONDITIONS = CONFINE_KEY_WORDS,
+    KEY_ARGUMENT = 2, /* clone3 has two arguments; the registers of the others are nobody's */
 };
 
 /* Arguments are compared by their low 32 bits: the kernel, too, takes these calls' arguments as ints and drops what is above. */
@@ -101,6 +102,7 @@ static const struct {
 struct writer {
     struct sock_filter *end;
     size_t size;
+    const uint32_t *key;
     size_t used; /* goes on counting when there is no room */
 };
 
@@ -172,6 +174,15 @@ static size_t put_rules(struct writer *writer, const struct rule *rules)
     return place;
 }
 
+static size_t put_key(struct writer *writer)
+{
+    struct rule rules[] = {{SECCOMP_RET_ALLOW, {{0}}}, {REFUSE(ENOSYS), {{0}}}};
+
+    for (unsigned word = 0; word < CONFINE_KEY_WORDS; word++)
+        rules[0].conditions[word] = (struct condition){IS, (uint8_t)(KEY_ARGUMENT + word), writer->key[word]};
+    return put_rules(writer, rules);
+}
+
 static size_t put_verdict(struct writer *writer, uint8_t verdict)
 {
     switch (verdict) {
@@ -181,6 +192,8 @@ static size_t put_verdict(struct writer *writer, uint8_t verdict)
         return put_answer(writer, SECCOMP_RET_ALLOW);
     case VERDICT_EPERM:
         return put_answer(writer, REFUSE(EPERM));
+    case VERDICT_KEY:
+        return put_key(writer);
     default:
         return put_rules(writer, seccomp_ruled[verdict - VERDICT_RULES].rules);
     }
@@ -217,9 +230,9 @@ static size_t find_ranges(const uint8_t *verdicts, size_t count, struct range *r
     return used;
 }
 
-int seccomp_compile(const uint8_t *verdicts, size_t count, struct sock_filter *program, size_t size)
+int seccomp_compile(const uint8_t *verdicts, size_t count, const uint32_t *key, struct sock_filter *program, size_t size)
 {
-    struct writer writer = {.end = program + size, .size = size};
+    struct writer writer = {.end = program + size, .size = size, .key = key};
     struct range ranges[CALLS + 1];
     size_t tree, death;
 
@@ -246,7 +259,7 @@ static void mark(uint8_t *verdicts, const uint16_t *calls, size_t count, uint8_t
         verdicts[calls[i]] = verdict;
 }
 
-int confine_build_filter(struct sock_fprog *program)
+int confine_build_filter(struct sock_fprog *program, const uint32_t *key)
 {
     uint8_t verdicts[CALLS] = {0};
     struct sock_filter *filter = malloc(BPF_MAXINSNS * sizeof *filter);
@@ -258,7 +271,9 @@ int confine_build_filter(struct sock_fprog *program)
     mark(verdicts, seccomp_refused, sizeof seccomp_refused / sizeof *seccomp_refused, VERDICT_EPERM);
     for (size_t i = 0; i < sizeof seccomp_ruled / sizeof *seccomp_ruled; i++)
         verdicts[seccomp_ruled[i].call] = (uint8_t)(VERDICT_RULES + i);
-    length = seccomp_compile(verdicts, CALLS, filter, BPF_MAXINSNS);
+    if (key)
+        verdicts[__NR_clone3] = VERDICT_KEY;
+    length = seccomp_compile(verdicts, CALLS, key, filter, BPF_MAXINSNS);
     if (length < 0) {
         free(filter);
         return length;

@@ -2,7 +2,7 @@
  *
  * The measure is an ordinary root of a user namespace who runs apt-get, git, pip, npm, compilers, gdb and strace of his own processes. What is in neither list does not exist here
  * (ENOSYS): C libraries then fall back to an older call, and a call the kernel gains later is not ours by accident. A few that libraries probe for are left out on purpose, so that they fall back too:
- * clone3 (its flags are in memory, where a filter cannot look), io_uring (its operations pass no filter), userfaultfd (the classic helper of kernel exploits), Linux AIO (its
+ * clone3 (its flags are in memory, where a filter cannot look; a runner is let by a key), io_uring (its operations pass no filter), userfaultfd (the classic helper of kernel exploits), Linux AIO (its
  * contexts are counted for the whole host, so one sandbox could take them all), modify_ldt, memfd_secret. */
 #ifndef EXCISE_SECCOMP_CALLS_H
 #define EXCISE_SECCOMP_CALLS_H

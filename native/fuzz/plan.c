@@ -37,6 +37,11 @@ static void check_all(const struct plan *plan)
         check(plan, plan->directories[i]);
     for (size_t i = 0; i < plan->device_count; i++)
         check(plan, plan->devices[i]);
+    if (plan->home) {
+        check(plan, plan->home);
+        if (plan->home_controllers[0] != '\0')
+            check(plan, plan->home_controllers);
+    }
     if (writes != plan->write_count)
         abort();
 }

@@ -13,6 +13,7 @@ struct guest_config {
     /* Open for writing, or -1: `tasks` of a v1 memory cgroup that programs and workers join, and the guest and its runners do not: what is used up there,
      * by files in memory too, which no kill frees, is then never the guest's own end. */
     int memory_tasks;
+    int cgroup;             /* the same on v2: an open directory of a group that programs and workers are made in, or -1 */
     int pids_events;        /* open for reading, or -1: pids.events, both versions */
     int shell;              /* O_PATH or readable descriptor of an execute-only bash that sandboxed code does not own, or -1 */
     bool disk_limited;      /* the root has a size of its own: a full one is the sandbox's doing */

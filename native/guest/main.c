@@ -26,6 +26,7 @@ int main(void)
         .link_out = STDOUT_FILENO,
         .memory_events = open_first(memory),
         .memory_tasks = -1,
+        .cgroup = -1,
         .pids_events = open_first(pids),
         .shell = -1,
         .pid1 = getpid() == 1,

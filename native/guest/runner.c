@@ -66,6 +66,7 @@ static int runner_make(struct guest *guest, struct runner *runner)
     runner->tell = guest->runners.tell;
     runner->confinement = guest->config->confinement;
     runner->memory_tasks = guest->config->memory_tasks;
+    runner->cgroup = guest->config->cgroup;
     runner->descriptors = &guest->descriptors;
     if (result == 0)
         result = (int)clone_call(CLONE_VM | CLONE_FILES | CLONE_PARENT_SETTID | SIGCHLD, runner->stack, &runner->pid, runner_body, runner);

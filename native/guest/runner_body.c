@@ -67,6 +67,16 @@ static void close_some(struct runner *runner, int first, int end)
     }
 }
 
+static int clone_child(struct runner *runner)
+{
+    const unsigned long flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID | SIGCHLD;
+    const uint32_t *key = runner->confinement != NULL ? runner->confinement->key : NULL;
+
+    if (runner->cgroup < 0)
+        return (int)clone_call(flags, runner->child_stack, (int *)&runner->main, child, runner);
+    return (int)clone_into(runner->cgroup, key, flags, runner->child_stack, (int *)&runner->main, child, runner);
+}
+
 /* The program's pid, or -errno. Returns when it has been executed, or has failed to. */
 static int start(struct runner *runner)
 {
@@ -77,7 +87,7 @@ static int start(struct runner *runner)
     runner->taken = true;
     while (spawn->environment[variables] != NULL)
         variables++;
-    pid = (int)clone_call(CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID | SIGCHLD, runner->child_stack, (int *)&runner->main, child, runner);
+    pid = clone_child(runner);
     spawn->environment[variables] = NULL; /* what was added to it was on the program's stack */
     close_some(runner, 0, 1);
     close_some(runner, 3, SPAWN_DESCRIPTORS);

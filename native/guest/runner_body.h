@@ -36,7 +36,7 @@ struct runner {
     /* Set before the runner is made */
     int tell;
     const struct confinement *confinement;
-    int memory_tasks; /* guest_config's */
+    int memory_tasks, cgroup; /* guest_config's */
     const struct rlimit *descriptors; /* how many a program may have open */
     char *stack, *child_stack; /* their ends */
     /* The guest only */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <linux/close_range.h>
+#include <linux/sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -108,9 +109,11 @@ static int open_ends(struct worker_ends *ends, const struct request *request)
     return result;
 }
 
-static int fork_or_errno(void)
+/* As fork, which knows no cgroups. */
+static int fork_into(int cgroup)
 {
-    int pid = fork();
+    const struct clone_args into = {.flags = CLONE_INTO_CGROUP, .exit_signal = SIGCHLD, .cgroup = (uint64_t)cgroup};
+    int pid = cgroup < 0 ? fork() : (int)syscall(SYS_clone3, &into, sizeof into);
 
     return pid < 0 ? -errno : pid;
 }
@@ -122,7 +125,7 @@ static int file_begin(struct guest *guest, struct action *action)
     int pid = open_ends(&ends, request);
 
     action->began_ns = now_ns();
-    if (pid == 0 && (pid = fork_or_errno()) == 0)
+    if (pid == 0 && (pid = fork_into(guest->config->cgroup)) == 0)
         work(guest, request, &ends);
     for (int i = 0; i < 3; i++) {
         if (ends.theirs[i] != guest->null)

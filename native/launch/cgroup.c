@@ -25,6 +25,14 @@ static int open_group(struct cgroup *group, struct failure *failure)
     return group->tasks < 0 ? fail(failure, errno, "open tasks of cgroup %s", group->path) : 0;
 }
 
+/* To make a process in a v2 group one must be able to move one there. v1's descriptor was opened by who may. */
+static int hand_over(const struct cgroup *group, uid_t owner, struct failure *failure)
+{
+    if (group->tasks >= 0 || owner == 0 || fchownat(group->directory, "cgroup.procs", owner, (gid_t)-1, 0) == 0)
+        return 0;
+    return fail(failure, errno, "give cgroup %s to the sandbox", group->path);
+}
+
 static int make_group(struct cgroups *groups, const char *path, struct failure *failure)
 {
     struct cgroup *group = &groups->list[groups->count];
@@ -55,7 +63,7 @@ static int write_limit(const struct cgroup *group, const struct plan_write *limi
     return 0;
 }
 
-static int make_all(struct cgroups *groups, const struct plan *plan, struct failure *failure)
+static int make_all(struct cgroups *groups, const struct plan *plan, uid_t owner, struct failure *failure)
 {
     const struct plan_write *limit = plan->writes;
     int error;
@@ -64,18 +72,20 @@ static int make_all(struct cgroups *groups, const struct plan *plan, struct fail
         error = make_group(groups, plan->cgroups[i].path, failure);
         for (size_t writes = plan->cgroups[i].writes; error == 0 && writes > 0; writes--)
             error = write_limit(&groups->list[i], limit++, failure);
+        if (error == 0)
+            error = hand_over(&groups->list[i], owner, failure);
         if (error < 0)
             return error;
     }
     return 0;
 }
 
-int cgroups_make(struct cgroups *groups, const struct plan *plan, struct failure *failure)
+int cgroups_make(struct cgroups *groups, const struct plan *plan, uid_t owner, struct failure *failure)
 {
     int error;
 
     *groups = (struct cgroups){0};
-    error = make_all(groups, plan, failure);
+    error = make_all(groups, plan, owner, failure);
     if (error < 0) {
         cgroups_close(groups);
         cgroups_remove(groups);
@@ -83,7 +93,7 @@ int cgroups_make(struct cgroups *groups, const struct plan *plan, struct failure
     return error;
 }
 
-int cgroups_clone_into(const struct cgroups *groups)
+int cgroups_unified(const struct cgroups *groups)
 {
     for (unsigned i = 0; i < groups->count; i++)
         if (groups->list[i].tasks < 0)

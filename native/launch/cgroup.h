@@ -1,9 +1,11 @@
-/* The control groups of one sandbox: made and limited before it starts, joined by it, removed after it. One directory on v2; on v1 one for each controller. */
+/* The control groups of one sandbox: made and limited before it starts, joined by it, removed after it. One directory on v2, for its programs alone; on v1 one for each controller. */
 #ifndef EXCISE_CGROUP_H
 #define EXCISE_CGROUP_H
 
 #include "launch/failure.h"
 #include "launch/plan.h"
+
+#include <sys/types.h>
 
 struct cgroup {
     char *path;
@@ -16,11 +18,11 @@ struct cgroups {
     struct cgroup list[PLAN_CGROUPS];
 };
 
-/* Makes what the plan names, with its limits. After an error nothing is left. 0 or -errno. */
-int cgroups_make(struct cgroups *groups, const struct plan *plan, struct failure *failure);
+/* Makes what the plan names, with its limits; `owner`, unless it is 0, may start processes in it. After an error nothing is left. 0 or -errno. */
+int cgroups_make(struct cgroups *groups, const struct plan *plan, uid_t owner, struct failure *failure);
 
 /* For clone3's CLONE_INTO_CGROUP: the v2 directory, or -1 when there is none. */
-int cgroups_clone_into(const struct cgroups *groups);
+int cgroups_unified(const struct cgroups *groups);
 
 /* In the child, before it makes a cgroup namespace: joins the v1 groups but that of memory, which is for what it starts. A process that writes 0 itself spares the 8 ms that moving another one costs. 0 or -errno. */
 int cgroups_join(const struct cgroups *groups);

@@ -32,6 +32,7 @@ struct child {
     int memory_events;
     int memory_tasks;
     int pids_events;
+    int cgroup;
     struct failure failure;
 };
 
@@ -145,13 +146,17 @@ static int join_cgroups(struct child *child)
     child->memory_tasks = cgroups_memory_tasks(child->start->cgroups);
     child->memory_events = cgroups_memory_events(child->start->cgroups);
     child->pids_events = cgroups_pids_events(child->start->cgroups);
+    child->cgroup = cgroups_unified(child->start->cgroups);
     return 0;
 }
 
 /* Here and not in clone3: the network's, the dearest by far, is made while the launcher prepares the mounts, and those of two sandboxes at once. */
 static int own_namespaces(struct child *child)
 {
-    if (unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP))
+    /* Who makes processes in another v2 group must see both groups from its namespace: that is the launcher's, whose root is above them. */
+    int cgroups = child->cgroup < 0 ? CLONE_NEWCGROUP : 0;
+
+    if (unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS | cgroups))
         return fail(&child->failure, errno, "make namespaces");
     return 0;
 }
@@ -231,7 +236,7 @@ static int bound_capabilities(struct child *child)
 static int keep_only_its_own(struct child *child)
 {
     const struct child_start *start = child->start;
-    int kept[] = {start->talk, start->plan->link, start->plan->shell, child->listener, child->memory_events, child->memory_tasks, child->pids_events};
+    int kept[] = {start->talk, start->plan->link, start->plan->shell, child->listener, child->memory_events, child->memory_tasks, child->pids_events, child->cgroup};
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     int error;
 
@@ -274,7 +279,7 @@ static int report(struct child *child)
 
 _Noreturn void child_main(const struct child_start *start)
 {
-    struct child child = {.start = start, .listener = -1, .memory_events = -1, .memory_tasks = -1, .pids_events = -1};
+    struct child child = {.start = start, .listener = -1, .memory_events = -1, .memory_tasks = -1, .pids_events = -1, .cgroup = -1};
     struct confinement confinement = *start->confinement;
     struct guest_config config;
     int error = 0;
@@ -290,6 +295,7 @@ _Noreturn void child_main(const struct child_start *start)
         .memory_events = child.memory_events,
         .memory_tasks = child.memory_tasks,
         .pids_events = child.pids_events,
+        .cgroup = child.cgroup,
         .shell = start->plan->shell,
         .disk_limited = true,
         .pid1 = true,

@@ -18,6 +18,8 @@ struct launcher {
     bool host_root; /* rootless, and the sandboxes' root has the id of the host's */
     uint32_t users; /* how many ids a sandbox has */
     struct ids ids;
+    bool at_home; /* in its own v2 group, launch/home.h */
+    uint32_t key[CONFINE_KEY_WORDS];
     struct sock_fprog filter;
     struct confinement confinement;
     struct replies replies; /* to the client */

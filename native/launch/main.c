@@ -74,7 +74,7 @@ static int enter(struct launcher *launcher, const char *directory, char *why, si
     if (error)
         return error;
     launcher->confinement.capabilities = confine_default_capabilities();
-    error = confine_build_filter(&launcher->filter);
+    error = confine_build_filter(&launcher->filter, NULL);
     if (error)
         return fail(failure, -error, "build the seccomp filter");
     launcher->confinement.filter = &launcher->filter;

@@ -39,6 +39,8 @@ struct plan {
     size_t bind_count;
     struct plan_cgroup cgroups[PLAN_CGROUPS];
     size_t cgroup_count;
+    const char *home; /* the launcher's own v2 group, or NULL */
+    const char *home_controllers;
     struct plan_write writes[PLAN_WRITES];
     size_t write_count;
     const char *directories[PLAN_DIRECTORIES];

@@ -88,6 +88,14 @@ static int add_write(struct plan *plan, struct field field)
     return 0;
 }
 
+/* The controllers may be none: then groups only tell who is where. */
+static int set_home(struct plan *plan, struct field field)
+{
+    plan->home = split(plan, &field);
+    plan->home_controllers = field.length > 0 ? keep(plan, field.bytes, field.length) : "";
+    return plan->home && plan->home[0] == '/' && plan->home_controllers ? 0 : -EINVAL;
+}
+
 static int add_device(struct plan *plan, const struct field *field)
 {
     int error = add_path(plan, field, plan->devices, &plan->device_count, PLAN_DEVICES);
@@ -148,6 +156,8 @@ static int take(struct plan *plan, const struct field *field, bool *shell)
         return add_cgroup(plan, field);
     case LAUNCH_WRITE:
         return add_write(plan, *field);
+    case LAUNCH_CGROUP_HOME:
+        return set_home(plan, *field);
     case LAUNCH_HOSTNAME:
         plan->hostname = field->length <= HOSTNAME_BYTES ? keep(plan, field->bytes, field->length) : NULL;
         return plan->hostname ? 0 : -EINVAL;

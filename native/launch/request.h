@@ -27,13 +27,14 @@ enum launch_tag {
     LAUNCH_HOSTNAME = 66,
     LAUNCH_DISK_BYTES = 67,
     LAUNCH_INODES = 68,
-    LAUNCH_CGROUP = 69,   /* an absolute directory to make and join; v1 has one for each controller; repeated */
+    LAUNCH_CGROUP = 69,   /* an absolute directory to make and join; v1 has one for each controller, v2 one, in CGROUP_HOME; repeated */
     LAUNCH_WRITE = 70,    /* "file\0value": written into the cgroup named last */
     LAUNCH_PRIVILEGES = 71, /* 1: programs may gain privileges (sudo): no_new_privs stays off */
     LAUNCH_LISTEN = 72,   /* a port on the sandbox's loopback whose listening socket comes back with READY */
     LAUNCH_SHELL = 73,    /* 1: the second descriptor is the opaque shell */
     LAUNCH_MAKE_DIR = 74, /* a directory of the root that must exist (the workdir); repeated */
     LAUNCH_DEVICE = 75,   /* a device of the host, bound into /dev; repeated */
+    LAUNCH_CGROUP_HOME = 76, /* "directory\0controllers": v2, this launcher's own, made by it at the first request that names it (launch/home.h) */
     /* HELLO */
     LAUNCH_USERS = 96,    /* how many uids a sandbox has: 65536, or 1 */
     LAUNCH_ROOTLESS = 97, /* 1: an ordinary user's launcher */

@@ -2,6 +2,7 @@
 
 #include "launch/child.h"
 #include "launch/clones.h"
+#include "launch/home.h"
 #include "launch/launcher.h"
 #include "launch/packets.h"
 #include "launch/plan.h"
@@ -15,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -26,12 +28,10 @@ _Static_assert(PLAN_LOWERS + PLAN_BINDS + 1 <= PACKET_DESCRIPTORS, "all mounts f
 /* clone3 as a fork: the child goes on with a copy of this memory, and never executes anything. */
 static pid_t fork_child(struct sandbox *sandbox)
 {
-    int cgroup = cgroups_clone_into(&sandbox->cgroups);
     struct clone_args arguments = {
-        .flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_PIDFD | (cgroup >= 0 ? CLONE_INTO_CGROUP : 0),
+        .flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_PIDFD,
         .pidfd = (uint64_t)(uintptr_t)&sandbox->pidfd,
         .exit_signal = SIGCHLD,
-        .cgroup = cgroup >= 0 ? (uint64_t)cgroup : 0,
     };
     long pid;
 
@@ -90,14 +90,36 @@ static int supply(struct launcher *launcher, struct sandbox *sandbox, const stru
     return error;
 }
 
+/* From here on runners start programs by clone3: the filter must let them, and only them. The old one is still in use by nobody: it was copied into the guests. */
+static int go_home(struct launcher *launcher, const struct plan *plan, struct failure *failure)
+{
+    struct sock_fprog filter;
+    int error = home_enter(plan->home, plan->home_controllers, failure);
+
+    if (error)
+        return error;
+    if (getrandom(launcher->key, sizeof launcher->key, 0) != sizeof launcher->key)
+        return fail(failure, EIO, "make a key");
+    error = confine_build_filter(&filter, launcher->key);
+    if (error)
+        return fail(failure, -error, "build the seccomp filter");
+    free(launcher->filter.filter);
+    launcher->filter = filter;
+    launcher->confinement.key = launcher->key;
+    launcher->at_home = true;
+    return 0;
+}
+
 static int begin(struct launcher *launcher, struct sandbox *sandbox, const struct plan *plan)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = sandbox};
     int talk[2];
     int error = launcher->rootless ? 0 : ids_take(&launcher->ids, &sandbox->first_id, &sandbox->failure);
 
+    if (!error && plan->home && !launcher->at_home)
+        error = go_home(launcher, plan, &sandbox->failure);
     if (!error)
-        error = cgroups_make(&sandbox->cgroups, plan, &sandbox->failure);
+        error = cgroups_make(&sandbox->cgroups, plan, sandbox->first_id, &sandbox->failure);
     if (error)
         return error;
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, talk))

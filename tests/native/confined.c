@@ -1,5 +1,6 @@
 /* For tests: the filter as text, and a program run under a confinement in a user namespace of its own.
  *   confined filter                         the filter of this architecture, an instruction a line: code jt jf k
+ *   confined keyed                          the same for who says the key 1, 2, 3, 2^32 - 1
  *   confined compile VERDICT...             the same for a table of verdicts
  *   confined run [privileges] [bare] ARG... `bare`: without the filter */
 #include "common/confine.h"
@@ -26,7 +27,7 @@ static int compile(char **words, int count)
 
     for (int i = 0; i < count; i++)
         verdicts[i] = (uint8_t)atoi(words[i]);
-    return print(program, seccomp_compile(verdicts, (size_t)count, program, BPF_MAXINSNS));
+    return print(program, seccomp_compile(verdicts, (size_t)count, NULL, program, BPF_MAXINSNS));
 }
 
 static int write_file(const char *path, const char *text)
@@ -76,11 +77,12 @@ static int run(char **words, const struct sock_fprog *filter)
 
 int main(int argc, char **argv)
 {
+    static const uint32_t key[CONFINE_KEY_WORDS] = {1, 2, 3, UINT32_MAX};
     struct sock_fprog filter;
 
-    if (confine_build_filter(&filter) < 0 || argc < 2)
+    if (argc < 2 || confine_build_filter(&filter, strcmp(argv[1], "keyed") == 0 ? key : NULL) < 0)
         return 1;
-    if (strcmp(argv[1], "filter") == 0)
+    if (strcmp(argv[1], "filter") == 0 || strcmp(argv[1], "keyed") == 0)
         return print(filter.filter, filter.len);
     if (strcmp(argv[1], "compile") == 0)
         return compile(argv + 2, argc - 2);

@@ -131,6 +131,21 @@ def test_the_dangerous_are_refused_and_the_ordinary_allowed(architecture: str, p
     assert run(program, ARCHITECTURES[architecture], named["clone3"]) == refused(errno.ENOSYS)  # libc falls back to clone
 
 
+def test_who_knows_the_key_may_clone3_and_the_rest_is_the_same(
+    architecture: str, program: list[Instruction], confined: Callable[[str], list[str]]
+) -> None:
+    """It is said in the registers of arguments that clone3 does not have. Without one, nothing opens."""
+    keyed, ours = parse(told([*confined(architecture), "keyed"])), ARCHITECTURES[architecture]
+    clone3, key = numbers(architecture)["clone3"], (0, 0, 1, 2, 3, 0xFFFFFFFF)
+    assert run(keyed, ours, clone3, key) == ALLOW
+    assert run(program, ours, clone3, key) == refused(errno.ENOSYS)
+    for wrong in range(2, 6):
+        guess = tuple(word ^ 0x80000000 if place == wrong else word for place, word in enumerate(key))
+        assert run(keyed, ours, clone3, guess) == refused(errno.ENOSYS)
+    others = set(range(600)) - {clone3}
+    assert all(run(keyed, ours, number, key) == run(program, ours, number, key) for number in others)
+
+
 def test_no_other_architecture_and_no_x32(architecture: str, program: list[Instruction]) -> None:
     for other in set(OTHERS.values()) - {ARCHITECTURES[architecture]}:
         assert {run(program, other, number) for number in range(1024)} == {KILL}

@@ -14,7 +14,7 @@ from excise.guest import wire
 
 CREATE, CLOSE = 1, 2
 HELLO, READY, FAILED, GONE = 16, 17, 18, 19
-LOWER, BIND, HOSTNAME, DISK_BYTES, INODES, CGROUP, WRITE, PRIVILEGES, LISTEN, SHELL, MAKE_DIR, DEVICE = range(64, 76)
+LOWER, BIND, HOSTNAME, DISK_BYTES, INODES, CGROUP, WRITE, PRIVILEGES, LISTEN, SHELL, MAKE_DIR, DEVICE, HOME = range(64, 77)
 USERS, ROOTLESS = 96, 97
 STEP, ERRNO, MESSAGE = 112, 113, 114
 
@@ -31,6 +31,10 @@ def text(tag: int, value: str | Path) -> bytes:
 
 def bind(source: Path, target: str, *, read_only: bool = True) -> bytes:
     return wire.field(BIND, os.fsencode(source) + b"\0" + target.encode() + b"\0" + bytes([read_only]))
+
+
+def home(directory: Path, controllers: str = "") -> bytes:
+    return wire.field(HOME, os.fsencode(directory) + b"\0" + controllers.encode())
 
 
 class Answer(NamedTuple):
@@ -83,6 +87,16 @@ class Box:
                 return wire.ended(payload).exit_code, printed.decode()
             else:
                 raise AssertionError(f"a frame of type {header.type}: {payload!r}")
+
+    def read(self, path: str) -> str:
+        """A file, by a file action."""
+        self._actions += 1
+        fields = wire.number(wire.TAG_OPERATION, wire.FILE_READ) + wire.field(wire.TAG_PATH, path.encode())
+        self.link.sendall(wire.request(wire.FILE, self._actions, 1, fields, 0))
+        content = b""
+        while (frame := self._frame())[0].type != wire.ENDED:
+            content += frame[1]
+        return content.decode()
 
     def sh(self, script: str) -> str:
         """What a script printed; it must have succeeded."""

@@ -3,7 +3,10 @@
 Every group lies in a directory called `excise`, and is named after its owner. On v1, where each controller has a tree of
 its own, that directory is at the tree's top, as every engine's is. On v2 a group with members cannot give controllers to
 groups below it, so it is the nearest group above our own that can: what sandboxes use then still counts against the limits
-of whoever started us. Everything here is synchronous and takes a fraction of a millisecond, but `find` and `collect`.
+of whoever started us; and in it each launcher has a home, with a group for guests beside one for each sandbox's programs
+(`native/launch/home.h`).
+
+Everything here is synchronous and takes a fraction of a millisecond, but `find`, `collect` and `leave`.
 """
 
 import contextlib
@@ -17,7 +20,7 @@ import msgspec
 
 from excise.host.sandboxes import owner_of
 from excise.spec import Limits
-from excise.substrates.namespace.orphans import end_members
+from excise.substrates.namespace.orphans import remove
 from excise.substrates.namespace.request import Cgroup
 
 PARENT = "excise"
@@ -54,16 +57,22 @@ class Groups(msgspec.Struct, frozen=True):
         """Names of `Limits` fields, for Capabilities."""
         return frozenset(CONTROLLERS[controller] for controller in self.parents)
 
-    def plan(self, limits: Limits, name: str) -> tuple[Cgroup, ...]:
-        """The groups of a sandbox called `name`: only those its limits need. What is not enforced was refused before."""
-        directories: dict[str, list[tuple[str, str]]] = {}
+    def plan(self, limits: Limits, name: str, home: str) -> tuple[Cgroup, ...]:
+        """The groups of a sandbox called `name`, of the launcher whose home is `home`: only those its limits need. What is not
+        enforced was refused before."""
+        directories: dict[Path, list[tuple[str, str]]] = {}
         for controller, field in CONTROLLERS.items():
             value = getattr(limits, field)
             if value is None or controller not in self.parents:
                 continue
-            directory = str(self.parents[controller] / name)
-            directories.setdefault(directory, []).extend(values(controller, value, self.version[controller], swap=self.swap))
-        return tuple(Cgroup(directory, tuple(written)) for directory, written in directories.items())
+            version = self.version[controller]
+            place = self.parents[controller] / home if version == 2 else self.parents[controller]
+            directories.setdefault(place / name, []).extend(values(controller, value, version, swap=self.swap))
+        return tuple(Cgroup(str(place), tuple(written), self._given(place)) for place, written in directories.items())
+
+    def _given(self, group: Path) -> tuple[str, ...] | None:
+        unified = tuple(name for name in CONTROLLERS if self.version.get(name) == 2)
+        return unified if any(self.parents[name] == group.parents[1] for name in unified) else None
 
 
 def values(controller: str, value: float, version: int, *, swap: bool) -> tuple[tuple[str, str], ...]:
@@ -80,9 +89,9 @@ def values(controller: str, value: float, version: int, *, swap: bool) -> tuple[
     return ("memory.limit_in_bytes", str(value)), *((("memory.memsw.limit_in_bytes", str(value)),) if swap else ())
 
 
-def new_name(owner_pid: int) -> str:
-    """For a sandbox that lives no longer than the process `owner_pid`."""
-    return f"namespace-{owner_of(owner_pid)}-{uuid.uuid4().hex[:12]}"
+def new_name(owner_pid: int, kind: str = "namespace") -> str:
+    """For what lives no longer than the process `owner_pid`."""
+    return f"{kind}-{owner_of(owner_pid)}-{uuid.uuid4().hex[:12]}"
 
 
 # ---- finding
@@ -245,13 +254,26 @@ def collect() -> tuple[str, ...]:
     removed: set[str] = set()
     for group in _owned(tree.top for tree in trees()):
         if _orphan(group.name):
-            end_members(group)
-            try:
-                group.rmdir()
-            except OSError:
-                continue  # another's gc was faster, or a process is not to be ended: the next gc sees it again
-            removed.add(group.name)
+            for below in _below_it(group):
+                if remove(below) and _NAMED.fullmatch(below.name):
+                    removed.add(below.name)
+            if remove(group):
+                removed.add(group.name)
     return tuple(sorted(removed))
+
+
+def leave(home: Path) -> None:
+    """Remove a launcher's home, once it has ended and taken its sandboxes with it."""
+    for group in (*_below_it(home), home):
+        remove(group)
+
+
+def _below_it(home: Path) -> tuple[Path, ...]:
+    """The groups in a launcher's home; a sandbox's own has none."""
+    try:
+        return tuple(path for path in home.iterdir() if path.is_dir())
+    except OSError:
+        return ()
 
 
 def _owned(tops: Iterable[Path]) -> Iterator[Path]:

@@ -8,12 +8,13 @@ import struct
 import subprocess
 import uuid
 from collections.abc import Sequence
+from pathlib import Path
 
 from excise.errors import CreateError, SubstrateError
 from excise.guest.programs import program
 from excise.host.sandboxes import owner_of
 from excise.host.writable import Writable
-from excise.substrates.namespace import denial, request
+from excise.substrates.namespace import cgroups, denial, request
 from excise.substrates.namespace.request import Answer, Create
 
 _MOST_DESCRIPTORS = 4
@@ -108,6 +109,9 @@ class Launcher:
         self._pidfd = os.pidfd_open(self._process.pid)
         # Its sandboxes' control groups are named after it: they are nobody's once it is gone.
         self._owner = owner_of(self._process.pid)
+        self.home = f"launcher-{self._owner}-{uuid.uuid4().hex[:12]}"
+        """What its own control group is called, where sandboxes have theirs in it (v2)."""
+        self._homes: set[Path] = set()
         self._places: dict[int, Place] = {}
         self._last_id = 0
         self._hello: asyncio.Future[Answer] = self._loop.create_future()
@@ -138,6 +142,7 @@ class Launcher:
         if len(packet) > request.MAX_PACKET:
             raise CreateError(f"the spec's mounts take {len(packet)} bytes to say: mount a directory above them instead")
         self._places[place.id] = place
+        self._homes.update(Path(group.directory).parent for group in asked.cgroups if group.controllers is not None)
         try:
             await self._send(packet, [link] if shell is None else [link, shell])
         except BaseException:
@@ -240,6 +245,9 @@ class Launcher:
         except TimeoutError:
             self._process.kill()  # stopped or stuck: the kernel ends its sandboxes with it
             await asyncio.shield(self._reaped)
+        homes, self._homes = self._homes, set()
+        for home in homes:
+            await asyncio.to_thread(cgroups.leave, home)
 
 
 def _descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> list[int]:

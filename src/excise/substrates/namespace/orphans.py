@@ -1,4 +1,4 @@
-"""Ending what still runs in a control group whose owner is gone."""
+"""Removing a control group whose owner is gone, and ending what still runs in it."""
 
 import contextlib
 import os
@@ -10,7 +10,33 @@ _MOST_ROUNDS = 8
 _PATIENCE_MS = 1000
 
 
-def end_members(group: Path) -> None:
+def remove(group: Path) -> bool:
+    """Whether it is gone now. Not if another's gc was faster, or a process is not to be ended: the next gc sees it again."""
+    _end_members(group)
+    _await_empty(group)
+    try:
+        group.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def _await_empty(group: Path) -> None:
+    """The kernel holds on to the dead for a moment longer than a wait for them does; v2 says when it no longer does."""
+    try:
+        events = os.open(group / "cgroup.events", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return  # v1 has none
+    try:
+        changed = select.poll()
+        changed.register(events, select.POLLPRI)
+        while b"populated 1" in os.pread(events, 4096, 0) and changed.poll(_PATIENCE_MS):
+            pass
+    finally:
+        os.close(events)
+
+
+def _end_members(group: Path) -> None:
     """SIGKILL to every process in `group`, again while new ones are found, each waited for. They die with their owner as a
     rule, so there is mostly none."""
     for _ in range(_MOST_ROUNDS):

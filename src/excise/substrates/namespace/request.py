@@ -1,6 +1,7 @@
 """What we and the launcher say to each other, as bytes; `native/launch/request.h` says the same."""
 
 import struct
+from posixpath import dirname
 from typing import NamedTuple
 
 import msgspec
@@ -13,7 +14,7 @@ CREATE, CLOSE = 1, 2
 HELLO, READY, FAILED, GONE = 16, 17, 18, 19
 
 TAG_LOWER, TAG_BIND, TAG_HOSTNAME, TAG_DISK_BYTES, TAG_INODES, TAG_CGROUP, TAG_WRITE = range(64, 71)
-TAG_PRIVILEGES, TAG_LISTEN, TAG_SHELL, TAG_MAKE_DIR, TAG_DEVICE = range(71, 76)
+TAG_PRIVILEGES, TAG_LISTEN, TAG_SHELL, TAG_MAKE_DIR, TAG_DEVICE, TAG_CGROUP_HOME = range(71, 77)
 TAG_USERS, TAG_ROOTLESS = 96, 97
 TAG_STEP, TAG_ERRNO, TAG_MESSAGE = 112, 113, 114
 
@@ -34,6 +35,8 @@ class Cgroup(msgspec.Struct, frozen=True):
 
     directory: str
     values: tuple[tuple[str, str], ...] = ()
+    controllers: tuple[str, ...] | None = None
+    """v2: what the directory above gives to those in it; that is the launcher's own, and made by it. None on v1."""
 
 
 class Create(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +80,9 @@ def create(id: int, asked: Create, *, shell: bool) -> bytes:
     )
     parts.append(wire.field(TAG_HOSTNAME, wire.text(asked.hostname)))
     for cgroup in asked.cgroups:
+        if cgroup.controllers is not None:
+            given = " ".join(f"+{name}" for name in cgroup.controllers)
+            parts.append(wire.field(TAG_CGROUP_HOME, wire.text(dirname(cgroup.directory)) + b"\0" + wire.text(given)))
         parts.append(wire.field(TAG_CGROUP, wire.text(cgroup.directory)))
         parts += (wire.field(TAG_WRITE, wire.text(file) + b"\0" + wire.text(value)) for file, value in cgroup.values)
     parts += (wire.field(TAG_MAKE_DIR, wire.text(directory)) for directory in asked.directories)

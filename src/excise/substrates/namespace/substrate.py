@@ -76,7 +76,11 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         listens = (build.mode, run.mode) != ("none", "none")
         name = launcher.name()
         asked = plan.plan(
-            spec, image, cgroups=found.groups.plan(spec.limits, name), sudo=self._sudo, listen_port=PORT if listens else None
+            spec,
+            image,
+            cgroups=found.groups.plan(spec.limits, name, launcher.home),
+            sudo=self._sudo,
+            listen_port=PORT if listens else None,
         )
         if run.mode != "none":
             image = msgspec.structs.replace(image, env={**image.env, **variables()})

@@ -1,5 +1,6 @@
 """Control groups: what is found, what is written, whose they are. v2 with controllers is only seen here as texts and plans."""
 
+import asyncio
 import os
 import subprocess
 from collections.abc import Callable, Generator
@@ -7,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from excise.guest.carrier import pair
 from excise.spec import Limits
 from excise.substrates.namespace import cgroups
 from excise.substrates.namespace.cgroups import Groups, Tree
+from excise.substrates.namespace.launcher import Launcher
+from excise.substrates.namespace.request import Cgroup, Create
 
 V1_MOUNTS = """\
 30 23 0:26 / /sys rw,nosuid - sysfs sysfs rw
@@ -18,6 +22,7 @@ V1_MOUNTS = """\
 40 31 0:37 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,xattr,name=systemd
 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw
 """
+HOME = "home"
 V2_MOUNTS = "34 24 0:29 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n"
 CONTAINER_MOUNTS = "34 24 0:29 /docker/abc /sys/fs/cgroup ro,nosuid - cgroup cgroup rw,memory\n"
 
@@ -62,8 +67,9 @@ def test_limits_become_one_group_on_v2_and_one_a_controller_on_v1() -> None:
     limits = Limits(memory_bytes=1 << 20, cpus=1.5, pids=64)
     top = Path("/sys/fs/cgroup/excise")
     unified = Groups(dict.fromkeys(cgroups.CONTROLLERS, top), dict.fromkeys(cgroups.CONTROLLERS, 2), swap=True)
-    (group,) = unified.plan(limits, "namespace-1-2-abc")
-    assert group.directory == "/sys/fs/cgroup/excise/namespace-1-2-abc"
+    (group,) = unified.plan(limits, "namespace-1-2-abc", "launcher-1-2-def")
+    assert group.directory == "/sys/fs/cgroup/excise/launcher-1-2-def/namespace-1-2-abc"
+    assert group.controllers == ("memory", "cpu", "pids")
     assert group.values == (
         ("memory.max", "1048576"),
         ("memory.swap.max", "0"),
@@ -71,14 +77,22 @@ def test_limits_become_one_group_on_v2_and_one_a_controller_on_v1() -> None:
         ("pids.max", "64"),
     )
     old = Groups({name: Path("/c") / name for name in cgroups.CONTROLLERS}, dict.fromkeys(cgroups.CONTROLLERS, 1), swap=True)
-    assert [(group.directory, group.values) for group in old.plan(limits, "x")] == [
-        ("/c/memory/x", (("memory.limit_in_bytes", "1048576"), ("memory.memsw.limit_in_bytes", "1048576"))),
-        ("/c/cpu/x", (("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "150000"))),
-        ("/c/pids/x", (("pids.max", "64"),)),
-    ]
-    assert old.plan(Limits(), "x") == ()  # nothing is asked for, nothing is made
+    assert old.plan(limits, "x", "home") == (
+        Cgroup("/c/memory/x", (("memory.limit_in_bytes", "1048576"), ("memory.memsw.limit_in_bytes", "1048576"))),
+        Cgroup("/c/cpu/x", (("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "150000"))),
+        Cgroup("/c/pids/x", (("pids.max", "64"),)),
+    )
+    assert old.plan(Limits(), "x", "home") == ()  # nothing is asked for, nothing is made
     assert old.enforced == {"memory_bytes", "cpus", "pids"}
     assert Groups().enforced == frozenset()
+
+
+def test_a_machine_may_have_some_controllers_in_one_tree_and_some_in_another() -> None:
+    groups = Groups({"memory": Path("/v1/excise"), "pids": Path("/v2/excise")}, {"memory": 1, "pids": 2})
+    assert groups.plan(Limits(memory_bytes=1 << 20, pids=64), "x", "home") == (
+        Cgroup("/v1/excise/x", (("memory.limit_in_bytes", "1048576"),)),
+        Cgroup("/v2/excise/home/x", (("pids.max", "64"),), ("pids",)),
+    )
 
 
 def test_the_least_share_of_a_processor_is_what_the_kernel_takes() -> None:
@@ -98,7 +112,7 @@ def found(must_work: Callable[[str, str], None]) -> Groups:
 
 def test_what_is_found_takes_its_limits(found: Groups) -> None:
     name = cgroups.new_name(os.getpid())
-    planned = found.plan(Limits(memory_bytes=64 << 20, cpus=0.5, pids=10), name)
+    planned = found.plan(Limits(memory_bytes=64 << 20, cpus=0.5, pids=10), name, HOME)
     made: list[Path] = []
     try:
         for group in planned:
@@ -125,7 +139,7 @@ def test_a_dead_owners_groups_are_removed_and_what_runs_in_them_is_ended(
 ) -> None:
     with subprocess.Popen(["sleep", "1000"]) as owner:
         name = cgroups.new_name(owner.pid)
-        groups = [Path(group.directory) for group in found.plan(Limits(memory_bytes=64 << 20, pids=10), name)]
+        groups = [Path(group.directory) for group in found.plan(Limits(memory_bytes=64 << 20, pids=10), name, HOME)]
         try:
             for group in groups:
                 group.mkdir()
@@ -139,21 +153,52 @@ def test_a_dead_owners_groups_are_removed_and_what_runs_in_them_is_ended(
     assert sleeper.wait(10) == -9
 
 
-def test_a_unified_group_without_controllers_is_collected_too(sleeper: subprocess.Popen[bytes]) -> None:
-    unified = [tree for tree in cgroups.trees() if tree.version == 2 and os.access(tree.top, os.W_OK)]
-    if not unified:
+@pytest.fixture
+def unified() -> Generator[Path]:
+    """Our directory in the v2 tree, with or without controllers."""
+    tops = [tree.top for tree in cgroups.trees() if tree.version == 2 and os.access(tree.top, os.W_OK)]
+    if not tops:
         pytest.skip("no v2 tree is ours to write here")
-    parent = unified[0].top / cgroups.PARENT
+    parent = tops[0] / cgroups.PARENT
     was_there = parent.exists()
     parent.mkdir(exist_ok=True)
-    group = parent / "namespace-1-1-0123456789ab"  # process 1 began at another time
+    yield parent
+    if not was_there:
+        parent.rmdir()
+
+
+def test_a_dead_launchers_home_is_collected_with_the_groups_in_it(unified: Path, sleeper: subprocess.Popen[bytes]) -> None:
+    home = unified / "launcher-1-1-0123456789ab"  # process 1 began at another time
+    group = home / "namespace-1-1-ba9876543210"
+    for place in (home, home / "guests", group):
+        place.mkdir()
     try:
-        group.mkdir()
         (group / "cgroup.procs").write_text(str(sleeper.pid))
-        assert group.name in cgroups.collect()
+        assert {home.name, group.name} <= set(cgroups.collect())
         assert sleeper.wait(10) == -9
+        assert not home.exists()
     finally:
-        if group.exists():
-            group.rmdir()
-        if not was_there:
-            parent.rmdir()
+        cgroups.leave(home)
+
+
+def test_a_launchers_home_goes_with_it(unified: Path, tmp_path: Path) -> None:
+    """It is itself in it, so it is removed by us when it has ended."""
+    (tmp_path / "tmp").mkdir()
+
+    async def live() -> list[str]:
+        launcher = Launcher()
+        home = unified / launcher.home
+        asked = Create(lowers=(str(tmp_path),), hostname="h", cgroups=(Cgroup(str(home / launcher.name()), (), ()),))
+        ours, theirs = pair()
+        try:
+            with theirs:
+                place = await launcher.create(asked, theirs.fileno(), None)
+            await place.ready
+            seen = sorted(path.name.partition("-")[0] for path in home.iterdir() if path.is_dir())
+        finally:
+            ours.close()
+            await launcher.end()
+        assert not home.exists()
+        return seen
+
+    assert asyncio.run(live()) == ["guests", "namespace"]

@@ -72,13 +72,13 @@ def test_the_packet_says_it_all() -> None:
         hostname="h",
         disk_bytes=4096,
         inodes=10,
-        cgroups=(Cgroup("/g1", (("a", "1"), ("b", "2"))), Cgroup("/g2")),
+        cgroups=(Cgroup("/g1", (("a", "1"), ("b", "2"))), Cgroup("/home/g2", (), ("cpu", "pids"))),
         may_gain_privileges=True,
         listen_port=3128,
         directories=("/work",),
         devices=("/dev/fuse",),
     )
-    packet = request.create(9, asked, shell=True)  # noqa: S604 - no shell is started
+    packet = request.create(9, asked, shell=True)
     assert struct.unpack_from("<II", packet) == (request.CREATE, 9)
 
     def eight(number: int) -> bytes:
@@ -92,7 +92,8 @@ def test_the_packet_says_it_all() -> None:
         (request.TAG_CGROUP, b"/g1"),
         (request.TAG_WRITE, b"a\x001"),
         (request.TAG_WRITE, b"b\x002"),
-        (request.TAG_CGROUP, b"/g2"),
+        (request.TAG_CGROUP_HOME, b"/home\0+cpu +pids"),
+        (request.TAG_CGROUP, b"/home/g2"),
         (request.TAG_MAKE_DIR, b"/work"),
         (request.TAG_DEVICE, b"/dev/fuse"),
         (request.TAG_DISK_BYTES, eight(4096)),
