@@ -21,6 +21,7 @@ def page(must_work):
     program = chromium.find()
     if program is None:
         must_work("chromium", "no chromium is on PATH; apt-get install chromium")
+    assert program is not None
     with chromium.opened(program) as found:
         yield found
 
@@ -70,15 +71,15 @@ def test_the_address_restores_the_state_and_the_numbers_are_those_of_excise_proj
     }
     run = Run.read(results)
     scenario = Scenario(actions=50, rollouts=20000, think_s=2.5, failure_rate=0.03)
-    costs = {"a": run.row(address="docker", workload="t1").costs, "b": run.row(address="bubblewrap", workload="t2").costs}
-    assert costs["a"] is not None
-    assert costs["b"] is not None
-    for name, one in costs.items():
+    first, second = run.row(address="docker", workload="t1").costs, run.row(address="bubblewrap", workload="t2").costs
+    assert first is not None
+    assert second is not None
+    for name, one in (("a", first), ("b", second)):
         found = project(one, scenario)
         for shown, known in ((text(page, f"{name}-time"), found.total_s), (text(page, f"{name}-hours"), found.hours)):
             assert numbers(shown)[:3] == pytest.approx([known.value, known.low, known.high], rel=5e-3)
         assert numbers(text(page, f"{name}-workers")) == [workers(found.total_s, 20000, 1.5 * 3600).value]
-    more = difference_s(costs["a"], costs["b"], scenario)
+    more = difference_s(first, second, scenario)
     assert more is not None
     hours = more.scaled(20000 / 3600)
     assert numbers(text(page, "difference")) == pytest.approx([hours.value, hours.low, hours.high], rel=5e-3, abs=6e-3)
