@@ -198,11 +198,10 @@ static void begin(struct guest *guest, struct action *action)
     action->deadline.expired = too_late;
     if (action->request.timeout_ns > 0)
         timer_set(guest, &action->deadline, now_ns() + action->request.timeout_ns);
+    action->counts = limits_count(guest->config); /* first: it may have met its limit before we look again */
     result = action->kind->begin(guest, action);
     if (result < 0)
         action_failed(guest, action, -result);
-    else
-        action->counts = limits_count(guest->config);
 }
 
 void action_follow(struct guest *guest, struct action *action, bool succeeded)

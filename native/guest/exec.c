@@ -110,6 +110,10 @@ static void ended(struct guest *guest, void *owner, const struct program_end *en
         return;
     }
     usage_record(&record, end->status, &end->usage, end->inherited_kib);
+    if (end->starved && limits_refused(guest->config, ENOMEM) >= 0) {
+        record.end = END_OUT_OF_MEMORY;
+        record.flags &= (uint8_t)~ENDED_HAS_CODE;
+    }
     action_ended(guest, action, &record, !end->left_running);
 }
 

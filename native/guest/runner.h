@@ -34,6 +34,7 @@ struct program_end {
     int status;       /* as of wait4 */
     int error;        /* not 0: the program was never started, for this errno */
     bool left_running; /* it left processes behind */
+    bool starved;     /* there was no memory to execute it */
     uint64_t duration_ns;
     struct rusage usage;
     /* The kernel begins a program's peak with that of the memory it left at exec, which is ours: a figure not above this says nothing. */

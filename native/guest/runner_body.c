@@ -32,14 +32,14 @@ static void tell(struct runner *runner, enum report_kind kind)
 
 static int child(void *argument)
 {
-    const struct runner *runner = argument;
+    struct runner *runner = argument;
     long result = runner->memory_tasks < 0 ? 0 : sys(SYS_write, runner->memory_tasks, "0", 1);
 
     if (result < 0) {
         spawn_complain(runner->spawn.descriptors[2], "join the memory cgroup", (int)-result);
         return NOT_EXECUTABLE;
     }
-    return spawn_become(&runner->spawn);
+    return spawn_become(&runner->spawn, &runner->end.starved);
 }
 
 void runner_deliver(struct runner *runner)

@@ -11,7 +11,7 @@
 #include "common/sys.h"
 #include "guest/shell.h"
 
-enum { PATH_BYTES = 4096 };
+enum { PATH_BYTES = 4096, ALWAYS_FIT = 131072 /* what the kernel always takes for arguments and environment */ };
 
 static size_t append(char *line, size_t size, size_t used, const char *text)
 {
@@ -172,7 +172,23 @@ static int execute_opaque(const struct spawn *spawn)
     return result < 0 ? result : (int)sys(SYS_execveat, spawn->program, "", spawn->argv, spawn->environment, AT_EMPTY_PATH);
 }
 
-static int execute(const struct spawn *spawn)
+static size_t bytes_of(char *const *strings)
+{
+    size_t bytes = 0;
+
+    for (; *strings != NULL; strings++)
+        bytes += sizeof *strings + strlen(*strings) + 1;
+    return bytes;
+}
+
+/* A program in a full cgroup that is not yet its own process cannot be killed for it: exec fails, and says "too long" when it cannot get a page for the arguments.
+ * So few are never too long. */
+static bool is_starved(const struct spawn *spawn, int error)
+{
+    return error == ENOMEM || (error == E2BIG && bytes_of(spawn->argv) + bytes_of(spawn->environment) < ALWAYS_FIT);
+}
+
+static int execute(const struct spawn *spawn, bool *starved)
 {
     const char *name = spawn->argv[0];
     int result;
@@ -184,10 +200,11 @@ static int execute(const struct spawn *spawn)
     else
         result = execute_found(name, spawn->argv, spawn->environment);
     spawn_complain(2, name, -result);
+    *starved = is_starved(spawn, -result);
     return result == -ENOENT || result == -ENOTDIR ? NOT_FOUND : NOT_EXECUTABLE;
 }
 
-int spawn_become(const struct spawn *spawn)
+int spawn_become(const struct spawn *spawn, bool *starved)
 {
     struct identity identity;
     uint64_t no_signals = 0;
@@ -211,5 +228,5 @@ int spawn_become(const struct spawn *spawn)
     if (spawn->relative != NULL && enter(spawn->relative) < 0)
         return NOT_FOUND;
     sys(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, NULL, sizeof no_signals);
-    return execute(spawn);
+    return execute(spawn, starved);
 }

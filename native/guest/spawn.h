@@ -6,8 +6,8 @@
 
 enum { NOT_FOUND = 127, NOT_EXECUTABLE = 126 };
 
-/* Becomes the program; returns the exit code of a process that could not, having said why on its stderr. */
-int spawn_become(const struct spawn *spawn);
+/* Becomes the program; returns the exit code of a process that could not, having said why on its stderr. `*starved` is set if that was for want of memory. */
+int spawn_become(const struct spawn *spawn, bool *starved);
 
 /* "excise: what: why" on `fd`. */
 void spawn_complain(int fd, const char *what, int error);

@@ -4,6 +4,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,18 @@ def test_memory_hidden_in_files(limited: Limited) -> None:
         box.remove("/dev/shm/full")
         assert alive(box)
         assert alive(other)
+
+
+def test_a_program_that_full_memory_kept_from_starting_is_out_of_memory(limited: Limited) -> None:
+    """Whether exec fails, or the kernel kills before the guest has looked: never a failed command. Many at once, for the odds."""
+
+    def ends(_: int) -> set[End]:
+        with limited(memory_bytes=64 * MIB) as box:
+            box.run("head -c 200M /dev/zero > /dev/shm/full", timeout_s=30)
+            return {box.run(["python3", "-c", "x = bytearray(32 << 20)"]).end for _ in range(10)}
+
+    with ThreadPoolExecutor(6) as threads:
+        assert set().union(*threads.map(ends, range(18))) == {End.OUT_OF_MEMORY}
 
 
 def test_a_disk_bomb(limited: Limited) -> None:
