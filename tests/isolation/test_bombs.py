@@ -73,7 +73,7 @@ def test_memory_hidden_in_files(limited: Limited) -> None:
 
 
 def test_a_program_that_full_memory_kept_from_starting_is_out_of_memory(limited: Limited) -> None:
-    """Whether exec fails, or the kernel kills before the guest has looked: never a failed command. Many at once, for the odds."""
+    """Whether exec fails, or the kernel kills before the guest has looked; never a failed command. Many, for the odds."""
 
     def ends(_: int) -> set[End]:
         with limited(memory_bytes=64 * MIB) as box:
