@@ -10,7 +10,7 @@
 
 #include "guest/pty.h"
 
-enum { ROWS = 24, COLUMNS = 80, AGAIN_NS = 2000000 };
+enum { ROWS = 24, COLUMNS = 80 };
 
 /* Our ends of a program's streams. */
 struct ends {
@@ -171,24 +171,22 @@ static int exec_begin(struct guest *guest, struct action *action)
     return 0;
 }
 
-/* All that was found is dead. Usually the runner says so too, at once; if not, the program was about to be started, or one slipped through. */
-static void look_again(struct guest *guest, struct kill *kill)
+/* It may have another runner by now, or none. */
+static void find_runner(struct guest *guest, struct kill *kill)
 {
-    struct action *action = (struct action *)((char *)kill - offsetof(struct action, kill));
+    const struct action *action = (struct action *)((char *)kill - offsetof(struct action, kill));
 
-    uint64_t began_ns = kill->began_ns;
-
-    if (action->runner == NULL)
-        return;
-    kill_begin(guest, kill, runner_pid(action->runner), NULL, 0, look_again);
-    kill->began_ns = began_ns;
-    timer_set(guest, &kill->again, now_ns() + AGAIN_NS);
+    (void)guest;
+    kill->root = action->runner == NULL ? 0 : runner_pid(action->runner);
 }
 
+/* Until the runner says that it is empty, which ends the action: the program may be about to be started, or one may slip through. */
 static void exec_kill(struct guest *guest, struct action *action)
 {
-    if (action->runner != NULL)
-        kill_begin(guest, &action->kill, runner_pid(action->runner), NULL, 0, look_again);
+    if (action->runner == NULL)
+        return;
+    action->kill.refresh = find_runner;
+    kill_begin(guest, &action->kill, runner_pid(action->runner), NULL, 0, NULL);
 }
 
 static void exec_signal(struct guest *guest, struct action *action, int number)

@@ -38,6 +38,9 @@ void runners_listen(struct guest *guest);
 /* A child of ours died, or stopped: was it a runner? */
 bool runner_died(struct guest *guest, int pid);
 bool runner_is(const struct guest *guest, int pid);
+enum { RUNNERS_KEPT = 8, RUNNERS_MAX = ACTIONS_MAX + RUNNERS_KEPT };
+/* How many of them there are, at most `size`. `below`: what is below them is spared, too. */
+size_t runners_list(const struct guest *guest, struct spare *spare, size_t size, bool below);
 /* Nothing they say is passed on any more: their epoch is over. */
 void runners_ignore(struct guest *guest);
 /* Every process is dead: forget them all. */

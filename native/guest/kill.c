@@ -12,6 +12,7 @@ enum {
     STOPS = 8, /* so often a fork may outrun us before we kill what we have */
     STOPS_NS = 20000000, /* and not for longer: thousands of zombies, which go only with the parent that leaves them, take their time to look at */
     AGAIN_NS = 2000000,
+    PATIENCE_NS = 1000000000,
     GRACE_NS = 30000000, /* a debugger of an earlier action that lets go in time is not killed with what it traces */
 };
 
@@ -92,6 +93,28 @@ static int kill_round(const struct guest *guest, const struct kill *kill, int pr
     return living;
 }
 
+/* To everything of the sandbox's that is not ours. */
+static void signal_all(struct guest *guest, int number)
+{
+    struct spare spare[RUNNERS_MAX + ACTIONS_MAX];
+    size_t count = runners_list(guest, spare, RUNNERS_MAX, false);
+
+    count += workers_list(guest, spare + count, ACTIONS_MAX);
+    free(pids_below(guest->proc, getpid(), spare, count, number).pid);
+}
+
+/* What is to die needs processor time for it, and its runner to see to it. Where others leave them none (a hundred loops, and a nice of 19), those stand still
+ * until it is over. */
+static void make_way(struct guest *guest, struct kill *kill)
+{
+    uint64_t now = now_ns();
+
+    if (now - kill->began_ns < PATIENCE_NS || now - kill->cleared_ns < PATIENCE_NS)
+        return;
+    kill->cleared_ns = now;
+    signal_all(guest, SIGSTOP);
+}
+
 static void work(struct guest *guest, struct kill *kill)
 {
     int living;
@@ -100,11 +123,14 @@ static void work(struct guest *guest, struct kill *kill)
     if (kill->refresh != NULL)
         kill->refresh(guest, kill);
     living = kill_round(guest, kill, guest->proc);
-    if (living == ALL_DEAD) {
+    if (living == ALL_DEAD && kill->done != NULL) {
         kill_cancel(guest, kill);
         kill->done(guest, kill);
         return;
     }
+    make_way(guest, kill);
+    if (living == ALL_DEAD)
+        living = NOT_KNOWN;
     kill->end.fd = living;
     /* One that has just been found by a tracer does not end: look again in any case. */
     timer_set(guest, &kill->again, now_ns() + (living == NOT_KNOWN || watch_set(guest, &kill->end, EPOLLIN) < 0 ? AGAIN_NS : GRACE_NS));
@@ -155,6 +181,9 @@ void kill_cancel(struct guest *guest, struct kill *kill)
     watch_close(guest, &kill->end);
     timer_clear(guest, &kill->again);
     kill_spare(kill, NULL, 0);
+    if (kill->cleared_ns != 0)
+        signal_all(guest, SIGCONT);
+    kill->cleared_ns = 0;
 }
 
 void kill_all_now(int proc)

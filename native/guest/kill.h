@@ -19,9 +19,9 @@ struct kill {
     size_t spared;
     void (*refresh)(struct guest *guest, struct kill *kill); /* NULL, or called before each look, to kill_spare() anew */
     bool running;
-    void (*done)(struct guest *guest, struct kill *kill); /* all of it is dead; zombies may wait for their parents */
-    uint64_t began_ns;
+    void (*done)(struct guest *guest, struct kill *kill); /* all of it is dead; zombies may wait for their parents. NULL: goes on until it is cancelled */
     /* private */
+    uint64_t began_ns, cleared_ns; /* cleared: when all others were last stopped; 0: never */
     struct watch end;
     struct timer again;
 };

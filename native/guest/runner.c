@@ -14,7 +14,7 @@
 #include "guest/clone.h"
 #include "guest/runner_body.h"
 
-enum { STACK_BYTES = 32 << 10, RUNNERS_KEPT = 8 };
+enum { STACK_BYTES = 32 << 10 };
 
 int runner_pid(const struct runner *runner)
 {
@@ -117,11 +117,17 @@ int runner_start(struct guest *guest, const struct spawn *spawn, bool tell_start
     return 0;
 }
 
+/* Sandboxed code may give it a lower priority, which nobody may take back: what it starts would have that, too. */
+static bool is_as_fast_as_we_are(int pid)
+{
+    return sched_getscheduler(pid) == sched_getscheduler(0) && getpriority(PRIO_PROCESS, (id_t)pid) == getpriority(PRIO_PROCESS, 0);
+}
+
 /* Its owner's no more: kept for another action, or ended. */
 static void retire(struct guest *guest, struct runner *runner)
 {
     runner->calls = NULL;
-    if (guest->runners.free_count < RUNNERS_KEPT) {
+    if (guest->runners.free_count < RUNNERS_KEPT && is_as_fast_as_we_are(runner->pid)) {
         runner->next_free = guest->runners.free;
         guest->runners.free = runner;
         guest->runners.free_count++;
@@ -224,14 +230,21 @@ static void orphans_dead(struct guest *guest, struct kill *kill)
     }
 }
 
+size_t runners_list(const struct guest *guest, struct spare *spare, size_t size, bool below)
+{
+    size_t count = 0;
+
+    for (const struct runner *runner = guest->runners.all; runner != NULL && count < size; runner = runner->next)
+        spare[count++] = (struct spare){.pid = runner->pid, .below = below};
+    return count;
+}
+
 /* What is ours below us, and must live. Asked before each look, since new ones may have been made. */
 static void spare_our_own(struct guest *guest, struct kill *kill)
 {
-    struct spare spare[2 * ACTIONS_MAX + RUNNERS_KEPT];
-    size_t count = 0;
+    struct spare spare[RUNNERS_MAX + ACTIONS_MAX];
+    size_t count = runners_list(guest, spare, RUNNERS_MAX, true);
 
-    for (struct runner *runner = guest->runners.all; runner != NULL && count < ACTIONS_MAX + RUNNERS_KEPT; runner = runner->next)
-        spare[count++] = (struct spare){.pid = runner->pid, .below = true};
     count += workers_list(guest, spare + count, ACTIONS_MAX);
     kill_spare(kill, spare, count);
 }

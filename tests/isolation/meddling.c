@@ -88,6 +88,32 @@ static int siblings(char **words)
         pause();
 }
 
+/* loops HOW-MANY: leaves them behind. */
+static int loops(char **words)
+{
+    for (int left = atoi(words[0]); left > 0; left--) {
+        if (fork() != 0)
+            continue;
+        alarm(GIVE_UP_S);
+        for (;;)
+            ;
+    }
+    return 0;
+}
+
+/* Gives its runner, and itself, what the loops leave. */
+static int starve(char **words)
+{
+    const struct sched_param none = {0};
+
+    (void)words;
+    sched_setscheduler(getppid(), SCHED_IDLE, &none);
+    sched_setscheduler(0, SCHED_IDLE, &none);
+    while (getppid() > 0)
+        ;
+    return 0;
+}
+
 /* A sibling that ends well beside a program that does not. */
 static int good_sibling(char **words)
 {
@@ -103,7 +129,8 @@ int main(int count, char **words)
     static const struct {
         const char *name;
         int (*way)(char **words);
-    } ways[] = {{"limit", limit}, {"traced", traced_by_parent}, {"tracer", tracer}, {"siblings", siblings}, {"good-sibling", good_sibling}};
+    } ways[] = {{"limit", limit}, {"traced", traced_by_parent}, {"tracer", tracer}, {"siblings", siblings},
+                {"loops", loops}, {"starve", starve}, {"good-sibling", good_sibling}};
 
     for (size_t i = 0; count > 1 && i < sizeof ways / sizeof *ways; i++)
         if (strcmp(words[1], ways[i].name) == 0)

@@ -80,3 +80,11 @@ def test_siblings_that_follow_each_other_are_killed_in_time(box: Sandbox) -> Non
     assert seen.end is End.TIMED_OUT
     assert alive(box)
     assert box.run("grep -lx meddling /proc/[0-9]*/comm | wc -l").text == "0\n"
+
+
+def test_what_gets_no_processor_time_dies_in_time(box: Sandbox) -> None:
+    box.run([INSIDE, "loops", "100"])
+    assert box.run([INSIDE, "starve"], timeout_s=1).end is End.TIMED_OUT
+    # Those stood still for it, and go on: they are an earlier action's.
+    left = box.run("cat /proc/[0-9]*/stat | grep '(meddling)' | cut -d ' ' -f 3 | sort | uniq -c", timeout_s=50)
+    assert left.text.split() == ["100", "R"]
