@@ -165,6 +165,7 @@ def test_there_is_loopback_and_no_other_interface(box: Sandbox) -> None:
 def test_nothing_of_the_hosts_environment_or_processes_is_seen(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EXCISE_PLANTED", "planted")
     assert "planted" not in box.run("env; cat /proc/[0-9]*/environ 2>/dev/null; cat /proc/[0-9]*/cmdline").text
+    assert box.run("cat /proc/1/cmdline").text == "excise-launch\0"  # and not where it lies, which tells who we are
     visible = {int(name) for name in box.run("cd /proc && ls -d [0-9]*").text.split()}
     assert os.getpid() not in visible or max(visible) < 200
     assert len(visible) < 20

@@ -91,7 +91,8 @@ class Launcher:
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    [self._program],
+                    [self._program.name],  # PID 1 of every sandbox shows it: not where we are installed, which names our user
+                    executable=self._program,
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,  # PID 1 of every sandbox inherits them: nothing of ours may be among them
