@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any, Self
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -28,7 +29,7 @@ class Page:
         self._out, self._in = to_browser, from_browser
         self._last, self._pending, self._session = 0, b"", ""
         self.errors: list[str] = []
-        self._loaded = 0
+        self._loaded, self._scheme = 0, "light"
 
     def _attach(self) -> Self:
         target = self._call("Target.createTarget", {"url": "about:blank"})["targetId"]
@@ -41,8 +42,8 @@ class Page:
         """Open `address` afresh in a window of that size, and wait for it."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", size)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._call("Emulation.setEmulatedMedia", {"media": "screen", "features": [scheme]})
+        self._scheme = "dark" if dark else "light"
+        self.media("screen")
         self._open("about:blank")  # else another fragment of the same page would not load it again
         self._open(address)
 
@@ -53,7 +54,9 @@ class Page:
             self._read()
 
     def media(self, name: str) -> None:
-        self._call("Emulation.setEmulatedMedia", {"media": name, "features": []})
+        """`screen` or `print`, in light or dark as before."""
+        scheme = {"name": "prefers-color-scheme", "value": self._scheme}
+        self._call("Emulation.setEmulatedMedia", {"media": name, "features": [scheme]})
 
     def evaluate(self, script: str) -> Any:
         answer = self._call("Runtime.evaluate", {"expression": script, "returnByValue": True, "awaitPromise": True})
@@ -136,7 +139,19 @@ def opened(program: str) -> Generator[Page]:
     finally:
         os.close(to_browser)
         os.close(from_browser)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        for one in _session(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(one, signal.SIGKILL)
+            select.select([one], [], [], _ANSWER_S)
+            os.close(one)
         process.wait()
         shutil.rmtree(profile, ignore_errors=True)
+
+
+def _session(leader: int) -> Generator[int]:
+    """A descriptor of each process that the browser started, itself included: some have groups of their own."""
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            session = int(entry.read_text().rpartition(")")[2].split()[3])
+            if session == leader:
+                yield os.pidfd_open(int(entry.parent.name))

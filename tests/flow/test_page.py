@@ -12,7 +12,7 @@ from excise.stats.run import Run
 from excise.stats.whatif import difference_s
 from made_results import plain_cells, rich_cells, write
 
-STATE = "#actions=50&rollouts=20000&think=2.5&fail=3&deadline=1.5&a=docker+on+t1&b=bubblewrap+on+t2"
+STATE = "#actions=50&rollouts=20000&think=2.5&fail=30&deadline=1.5&a=docker+on+t1&b=bubblewrap+on+t2"
 LONG = "docker?host=tcp://a-host-with-a-name-that-is-longer-than-a-phone-is-wide.example:2375"
 
 
@@ -66,11 +66,11 @@ def test_the_address_restores_the_state_and_the_numbers_are_those_of_excise_proj
         "actions": "50",
         "rollouts": "20000",
         "think": "2.5",
-        "fail": "3",
+        "fail": "30",
         "deadline": "1.5",
     }
     run = Run.read(results)
-    scenario = Scenario(actions=50, rollouts=20000, think_s=2.5, failure_rate=0.03)
+    scenario = Scenario(actions=50, rollouts=20000, think_s=2.5, failure_rate=0.3)
     first, second = run.row(address="docker", workload="t1").costs, run.row(address="bubblewrap", workload="t2").costs
     assert first is not None
     assert second is not None

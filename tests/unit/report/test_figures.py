@@ -68,9 +68,15 @@ def test_every_colour_has_one_for_the_dark(drawings):
         assert used <= known, name
 
 
-def test_two_drawings_of_a_page_share_no_name(drawings):
-    found = [name for svg in drawings.values() for name in re.findall(r'\bid="([^"]+)"', svg)]
-    assert len(found) == len(set(found))
+def test_two_drawings_of_a_page_share_no_name():
+    mark = {"type": "line", "clip": True}
+    encoding = {"x": {"field": "x", "type": "quantitative"}, "y": {"field": "x", "type": "quantitative"}}
+    spec = {"data": {"values": [{"x": 1}, {"x": 2}]}, "mark": mark, "encoding": encoding}
+    svg = drawing(spec, "ladder-w")
+    names = re.findall(r'\bid="([^"]+)"', svg)
+    assert names
+    assert all(name.startswith("ladder-w-") for name in names)
+    assert set(re.findall(r"url\(#([^)]+)\)", svg)) == set(names)
 
 
 def test_a_caption_has_n_and_a_unit_is_on_the_axis(rich, drawings):
