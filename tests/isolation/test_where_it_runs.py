@@ -33,7 +33,7 @@ async def main():
         capabilities = await substrate.probe()
         async with Sandbox(substrate) as box:
             seen = await box.run("id -u; cat /proc/self/uid_map; touch /x && echo made")
-        return {"users": capabilities.users, "limits": sorted(capabilities.limits), "text": seen.text}
+        return {"users": capabilities.users, "isolates": sorted(capabilities.isolates), "limits": sorted(capabilities.limits), "text": seen.text}
     except ExciseError as error:
         return {"error": str(error)}
     finally:
@@ -60,6 +60,7 @@ def test_as_root(runs_here: Callable[[str], None]) -> None:
     runs_here("namespace")
     seen = tried([sys.executable, "-c", PROGRAM])
     assert seen["users"]
+    assert "users" in seen["isolates"]
     uid, *uid_map, made = seen["text"].splitlines()
     assert (uid, made) == ("0", "made")
     ranges = [tuple(map(int, line.split())) for line in uid_map]
@@ -90,6 +91,7 @@ def test_as_an_ordinary_user_with_a_range_of_uids(user: list[str], runs_here: Ca
     runs_here("namespace")
     seen = tried([*user, sys.executable, "-c", PROGRAM])
     assert seen["users"], seen
+    assert "users" not in seen["isolates"]  # root inside is this user outside
     uid, *uid_map, made = seen["text"].splitlines()
     assert (uid, made) == ("0", "made")
     assert sum(int(line.split()[2]) for line in uid_map) == 65536
@@ -160,6 +162,7 @@ def test_in_a_default_container_it_is_denied_and_the_flags_that_are_printed_allo
     assert flags
     allowed = container(*flags)
     assert allowed.get("text", allowed).splitlines()[-1] == "made"
+    assert "users" not in allowed["isolates"]  # without CAP_SYS_ADMIN root inside is the container's root
 
 
 def test_each_flag_is_needed(container: Callable[..., dict[str, Any]]) -> None:

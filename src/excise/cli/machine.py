@@ -97,7 +97,11 @@ async def _uids() -> Finding:
     except (ExciseError, OSError, TimeoutError) as error:
         return Finding(name=name, works=False, detail=sentence(error))
     if hello.number(request.TAG_USERS) > 1:
-        return Finding(name=name, works=True, detail=f"{hello.number(request.TAG_USERS)}: user= works in `namespace`")
+        whose = "each sandbox has ids of its own, that are nobody's on the host"
+        if hello.number(request.TAG_ROOTLESS):  # it says so itself where it is a container's root
+            whose = hello.text(request.TAG_MESSAGE) or "root inside is you outside, and your sandboxes share their ids"
+        detail = f"{hello.number(request.TAG_USERS)}: user= works in `namespace`; {whose}"
+        return Finding(name=name, works=True, detail=detail)
     detail = f"1, so `namespace` has no user=: {hello.text(request.TAG_MESSAGE)}"
     return Finding(name=name, works=False, detail=detail, remedy=denial.more_uids())
 

@@ -140,6 +140,19 @@ async def sandboxes_share_no_ipc(bench: Bench) -> None:
 )
 async def sandboxes_share_no_users(bench: Bench) -> None:
     await _own_namespaces(bench, scripts.USER_NAMESPACE, "/proc/self/ns/user")
+    if bench.capabilities.kernel != "shared":
+        return
+    one, two = await asyncio.gather(bench.sandbox(), bench.sandbox())
+    ids = [_outside((await box.run(scripts.IDS_OUTSIDE)).stdout) for box in (one, two)]
+    for own in (0, os.getuid()):
+        expect(not any(own in each for some in ids for each in some), f"a sandbox has the host's user {own}")
+    expect(not any(a.start < b.stop and b.start < a.stop for a in ids[0] for b in ids[1]), "two sandboxes have the same users")
+
+
+def _outside(uid_map: bytes) -> list[range]:
+    """The host's ids that a sandbox's are."""
+    rows = [line.split() for line in uid_map.splitlines()]
+    return [range(int(first), int(first) + int(count)) for _, first, count in rows]
 
 
 async def _own_namespaces(bench: Bench, script: str, path: str) -> None:

@@ -119,6 +119,7 @@ LISTENERS = "cat /proc/net/tcp"
 ROUTES = "cat /proc/net/route"
 IPC_NAMESPACE = "readlink /proc/self/ns/ipc"
 USER_NAMESPACE = "readlink /proc/self/ns/user"
+IDS_OUTSIDE = "cat /proc/self/uid_map"
 
 # ---- a port; perl-base is part of every Debian, and sh alone has no sockets. It answers each line with the same line.
 ECHO_SERVER = (

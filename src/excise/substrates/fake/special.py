@@ -12,7 +12,7 @@ from excise.substrates.fake.proc import Proc
 
 _DESCRIPTOR = re.compile(r"/dev/fd/(\d+)|/proc/self/fd/(\d+)")
 _STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
-_PROCESS = re.compile(r"/proc/(self|\d+)(?:/(cmdline|ns/[a-z]+|status))?")
+_PROCESS = re.compile(r"/proc/(self|\d+)(?:/(cmdline|ns/[a-z]+|status|uid_map))?")
 _TCP_HEAD = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 _ROUTE_HEAD = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 _ROUTE = "eth0\t00000000\t010011AC\t0003\t0\t0\t0\t00000000\t0\t0\t0\n"
@@ -92,6 +92,9 @@ def _computed(proc: Proc, path: str) -> Node | None:
             return Computed(0o444, data="".join(f"{word}\0" for word in owner.argv).encode("utf-8", "surrogateescape"))
         case "status":
             return Computed(0o444, data=f"Pid:\t{owner.pid}\nPPid:\t{owner.parent}\n".encode())
+        case "uid_map":
+            first = 0 if "sandboxes-share-no-users" in machine.broken else machine.namespace << 16
+            return Computed(0o444, data=f"0 {first} 65536\n".encode())
         case namespace:
             kind = namespace.removeprefix("ns/")
             shared = f"sandboxes-share-no-{'users' if kind == 'user' else kind}" in machine.broken

@@ -7,7 +7,7 @@ import platform
 import socket
 import uuid
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -175,8 +175,13 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
 
 
 def _capabilities(hello: request.Answer, groups: cgroups.Groups) -> Capabilities:
+    # Without a private range for each, root inside is whoever started us outside, and all our sandboxes share their ids: files,
+    # processes and the rest are kept apart by the other namespaces, users are not.
+    kept_apart: set[Literal["files", "processes", "network", "ipc", "users"]] = {"files", "processes", "network", "ipc"}
+    if not hello.number(request.TAG_ROOTLESS):
+        kept_apart.add("users")
     return Capabilities(
-        isolates=frozenset({"files", "processes", "network", "ipc", "users"}),
+        isolates=frozenset(kept_apart),
         stream=True,
         sessions=True,
         pty=True,
