@@ -71,6 +71,22 @@ def columns(run: Run) -> list[Column]:
             entry=lambda row: _ms(row.total_s),
             meaning=f"a rollout, start + {length} x (dispatch + slowdown + work) + cleanup",
         ),
+        *_beyond_means(few, fewer),
+        *_written(run),
+        Column(
+            title=CPU,
+            unit="s",
+            entry=lambda row: Entry(_plain(row.cpu_s)),
+            spare=6,
+            meaning="busy seconds of the whole host's cores in a rollout",
+        ),
+        Column(title="n", entry=_count, meaning="trials that succeeded"),
+    ]
+
+
+def _beyond_means(few: str, fewer: str) -> list[Column]:
+    """Quantiles, the tax rate, what all of it comes to, and single actions."""
+    return [
         Column(title="total", unit="ms, p50", entry=lambda row: _ms(row.total_p50_s, _small(row, fewer)), spare=4),
         Column(title="total", unit="ms, p95", entry=lambda row: _ms(row.total_p95_s, _small(row, few)), spare=5),
         Column(title="tax rate", unit="%", entry=_tax_rate, meaning="the share of the total that is not work"),
@@ -95,15 +111,6 @@ def columns(run: Run) -> list[Column]:
             spare=9,
             meaning="the total over the number of actions",
         ),
-        *_written(run),
-        Column(
-            title=CPU,
-            unit="s",
-            entry=lambda row: Entry(_plain(row.cpu_s)),
-            spare=6,
-            meaning="busy seconds of the whole host's cores in a rollout",
-        ),
-        Column(title="n", entry=_count, meaning="trials that succeeded"),
     ]
 
 

@@ -21,9 +21,12 @@ _LETTER_PX = 0.602
 def share_svg(facts: Facts) -> str:
     """Every word of it is escaped: an address is not markup."""
     shown = _chosen(facts)
-    words = textwrap.wrap(sentence(facts), 58)[:4]
-    head = "".join(_text(_MARGIN, 92 + 46 * index, line, 36, weight="bold", family=_HEAD) for index, line in enumerate(words))
-    top = 92 + 46 * len(words)
+    words, size = textwrap.wrap(sentence(facts), 58), 36
+    if len(words) > 3:
+        words, size = textwrap.wrap(sentence(facts), 80)[:4], 26
+    step = size + 10
+    head = "".join(_text(_MARGIN, 92 + step * n, line, size, weight="bold", family=_HEAD) for n, line in enumerate(words))
+    top = 92 + step * len(words)
     gap = 28
     each = (WIDTH - 2 * _MARGIN - gap * (len(shown) - 1)) / max(1, len(shown))
     each = min(each, 520.0)

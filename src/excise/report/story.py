@@ -84,21 +84,11 @@ def scenario_words() -> str:
 def story(facts: Facts) -> list[Section]:
     """Of a run of rollouts."""
     run = facts.run
-    pairs = tables.break_evens(facts)
     quiet = [tables.every_row(run, run.quiet_rows)] if run.noisy else []
     return [
         Section(place="where", title="Where you pay", parts=[decomposition.decomposition(facts)]),
         Section(place="actions", title="The action ladder", parts=[ladder.rungs(facts)]),
-        Section(
-            place="break-even",
-            title="Break-even",
-            text=[
-                "From which length on one substrate is cheaper than another; start and cleanup are paid once, dispatch with "
-                "every action."
-            ],
-            tables_first=[pairs] if pairs else [],
-            parts=[growth.by_length(facts)],
-        ),
+        _break_even(facts),
         Section(place="calculator", title="Your own numbers", calculator=True),
         Section(
             place="figures",
@@ -122,6 +112,18 @@ def story(facts: Facts) -> list[Section]:
         _missing(facts),
         _method(facts),
     ]
+
+
+def _break_even(facts: Facts) -> Section:
+    pairs = tables.break_evens(facts)
+    told = "From which length on one is cheaper than another: start and cleanup are paid once, dispatch with every action."
+    return Section(
+        place="break-even",
+        title="Break-even",
+        text=[told],
+        tables_first=[pairs] if pairs else [],
+        parts=[growth.by_length(facts)],
+    )
 
 
 def _paper(facts: Facts) -> list[Table]:

@@ -9,7 +9,7 @@ import pytest
 
 from excise.report.facts import Facts
 from excise.report.figures.marks import Span, spread
-from excise.report.figures.render import drawing, png, standalone
+from excise.report.figures.render import drawing, grammar, png, standalone
 from excise.report.figures.theme import DARK, LIGHT
 from excise.report.parts import Figure
 from excise.report.share import share_png, share_svg
@@ -125,3 +125,8 @@ def test_an_axis_leaves_room_for_the_labels_and_has_ticks():
     assert span.high > 0.05 * 1.25
     assert len(span.ticks) >= 2
     assert all(span.low <= tick <= span.high for tick in span.ticks)
+
+
+def test_the_engine_takes_the_nearest_grammar_that_it_knows():
+    known = ["5.8", "5.20", "6.1", "6.4"]
+    assert [grammar(wanted, known) for wanted in ("v5.20.1", "v6.4.1", "v6.9.0", "v5.1.0")] == ["5.20", "6.4", "6.4", "6.4"]

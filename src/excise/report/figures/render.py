@@ -25,7 +25,7 @@ def drawing(spec: dict[str, Any], prefix: str) -> str:
     """The SVG in light colours. Names inside it begin with `prefix`: two drawings of one page must not share any."""
     import vl_convert  # noqa: PLC0415 - heavy, and only the page needs it  # pyright: ignore[reportMissingTypeStubs]
 
-    version = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    version = grammar(alt.SCHEMA_VERSION, vl_convert.get_vegalite_versions())  # pyright: ignore[reportUnknownMemberType]
     whole = {**spec, "config": {**spec.get("config", {}), **configuration()}}
     try:
         svg: str = vl_convert.vegalite_to_svg(whole, vl_version=version)  # pyright: ignore[reportUnknownMemberType]
@@ -34,6 +34,17 @@ def drawing(spec: dict[str, Any], prefix: str) -> str:
             raise SubstrateError(f"the figure engine could not draw: {error}") from None
         raise
     return _NAMES.sub(rf"\g<1>{prefix}-", svg)
+
+
+def grammar(wanted: str, known: list[str]) -> str:
+    """The engine's version of the grammar that altair writes (`v5.20.1`), or the nearest below: they are released apart."""
+
+    def parts(version: str) -> tuple[int, int]:
+        major, minor, *_ = version.removeprefix("v").split(".")
+        return int(major), int(minor)
+
+    below = [version for version in known if parts(version) <= parts(wanted)]
+    return max(below or known, key=parts)
 
 
 def png(svg: str, scale: float = PNG_SCALE) -> bytes:

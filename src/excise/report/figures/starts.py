@@ -26,6 +26,7 @@ class Starts:
     row: Row
     ordered_s: list[float]
     median: Estimate | None
+    p95: Estimate | None
 
 
 def starts(facts: Facts) -> list[Starts]:
@@ -35,7 +36,7 @@ def starts(facts: Facts) -> list[Starts]:
         if row.n and not set(row.cell.factors()) - {"state"} and row.cell.reset == "recreate":
             by_block = facts.run.starts_s(row.cell)
             ordered = sorted(value for block in by_block for value in block)
-            found.append(Starts(row, ordered, clustered(by_block, 0.5)))
+            found.append(Starts(row, ordered, clustered(by_block, 0.5), clustered(by_block, 0.95)))
     return found
 
 
@@ -110,14 +111,13 @@ def _table(found: Sequence[Starts]) -> Table:
     body: list[tuple[str, ...]] = []
     for one in found:
         assert one.median is not None
-        p95 = point(one.ordered_s, 0.95) if len(one.ordered_s) >= 59 else None
         body.append(
             (
                 one.row.name,
                 one.row.cell.workload,
                 short(one.median.value * 1e3),
                 interval(one.median, 1e3),
-                "-" if p95 is None else short(p95 * 1e3),
+                "-" if one.p95 is None else short(one.p95.value * 1e3),
                 str(len(one.ordered_s)),
             )
         )
