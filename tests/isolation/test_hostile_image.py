@@ -46,7 +46,7 @@ def image(place: Path, program: Path, links: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("way", OUT)
-@pytest.mark.parametrize("name", ["work", "tmp", "dev", "proc", "sys", "mounted"])
+@pytest.mark.parametrize("name", ["workdir", "tmp", "dev", "proc", "sys", "mounted"])
 def test_links_of_an_image_do_not_lead_to_the_host(
     name: str, way: str, victim: Path, program: Path, runs_here: Callable[[str], None]
 ) -> None:
@@ -57,7 +57,9 @@ def test_links_of_an_image_do_not_lead_to_the_host(
         before = seen(victim)
         links = {name: f"{OUT[way]}{victim}{place}"}
         mounts = (Mount(str(source), "/mounted/below"),) if name == "mounted" else ()
-        spec = Spec(image=image(victim.parent, program, links), workdir="/work/made" if name == "work" else "/", mounts=mounts)
+        spec = Spec(
+            image=image(victim.parent, program, links), workdir="/workdir/made" if name == "workdir" else "/", mounts=mounts
+        )
         with contextlib.suppress(CreateError), Sandbox("namespace", spec, timeout_s=30):
             pass
         assert seen(victim) == before
