@@ -73,13 +73,13 @@ def test_directories(guest_program: Path, tmp_path: Path) -> None:
 
 
 def test_programs_start_clean(guest: RawGuest) -> None:
-    """Descriptors 0 to 2 only, nothing blocked or ignored, umask 022, a session of their own, no stdin to read."""
+    """Descriptors 0 to 2 only, nothing blocked or ignored, umask 022, a process group of their own, no stdin to read."""
     masks = guest.run("grep", "-E", "Sig(Blk|Ign)", "/proc/self/status").stdout.split()  # not by a shell, which clears its own
     assert [int(masks[1], 16), int(masks[3], 16)] == [0, 0]
-    look = "ls /proc/self/fd | wc -l; umask; ps -o sid= -p $$; echo $$; cat | wc -c"
-    descriptors, mask, session, own, read = guest.run(*SH, look).stdout.decode().split()
+    look = "ls /proc/self/fd | wc -l; umask; ps -o pgid= -p $$; echo $$; cat | wc -c"
+    descriptors, mask, group, own, read = guest.run(*SH, look).stdout.decode().split()
     assert descriptors == "4"  # the fourth is the directory ls reads
-    assert (mask, session, read) == ("0022", own, "0")
+    assert (mask, group, read) == ("0022", own, "0")
 
 
 def test_many_at_once_and_none_waits_for_another(guest: RawGuest) -> None:
