@@ -1,4 +1,4 @@
-"""Kills a client, a launcher or a guest at seeded random moments, and tells what was left: run by test_deaths.py.
+"""Kills a client, a launcher or a guest at seeded random moments, and tells what was left: run by test_killed_at_random.py.
 
     python killed_at_random.py client|launcher|guest POINTS SEED
 
