@@ -189,6 +189,18 @@ static void raise_descriptors(struct guest *guest)
     setrlimit(RLIMIT_NOFILE, &more);
 }
 
+static int open_proc(const struct guest_config *config)
+{
+    /* One that was handed down is inherited: programs must not have it. */
+    int fd = config->proc >= 0 ? fcntl(config->proc, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR) : open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0)
+        return -errno;
+    if (config->proc >= 0)
+        close(config->proc);
+    return fd;
+}
+
 static int open_all(struct guest *guest)
 {
     sigset_t children;
@@ -197,8 +209,8 @@ static int open_all(struct guest *guest)
     if (null < 0 || (guest->null = fcntl(null, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)) < 0)
         return -errno;
     close(null);
-    if ((guest->proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
-        return -errno;
+    if ((guest->proc = open_proc(guest->config)) < 0)
+        return guest->proc;
     if ((result = loop_open(&guest->loop)) < 0 || (result = runners_open(guest)) < 0)
         return result;
     sigemptyset(&children);

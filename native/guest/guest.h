@@ -15,6 +15,7 @@ struct guest_config {
     int memory_tasks;
     int cgroup;             /* the same on v2: an open directory of a group that programs and workers are made in, or -1 */
     int pids_events;        /* open for reading, or -1: pids.events, both versions */
+    int proc;               /* an open /proc, for a root that has none; or -1: the guest opens it */
     int shell;              /* O_PATH or readable descriptor of an execute-only bash that sandboxed code does not own, or -1 */
     bool disk_limited;      /* the root has a size of its own: a full one is the sandbox's doing */
     bool pid1;              /* else the guest makes itself a subreaper */

@@ -1,6 +1,7 @@
 /* The guest as a program of its own, for containers, pods and VMs: the link is its stdin and stdout. */
+#include <errno.h>
 #include <fcntl.h>
-#include <stddef.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "guest/guest.h"
@@ -17,7 +18,23 @@ static int open_first(const char *const *paths)
     return -1;
 }
 
-int main(void)
+/* -p FD: an open /proc, where the root has none. -d: the root has a size of its own. */
+static int take_options(struct guest_config *config, int argc, char **argv)
+{
+    int option;
+
+    while ((option = getopt(argc, argv, "p:d")) >= 0) {
+        if (option == 'p')
+            config->proc = atoi(optarg);
+        else if (option == 'd')
+            config->disk_limited = true;
+        else
+            return -EINVAL;
+    }
+    return 0;
+}
+
+int main(int argc, char **argv)
 {
     static const char *const memory[] = {"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", NULL};
     static const char *const pids[] = {"/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events", NULL};
@@ -28,9 +45,12 @@ int main(void)
         .memory_tasks = -1,
         .cgroup = -1,
         .pids_events = open_first(pids),
+        .proc = -1,
         .shell = -1,
         .pid1 = getpid() == 1,
     };
 
+    if (take_options(&config, argc, argv) < 0)
+        return 1;
     return guest_main(&config);
 }

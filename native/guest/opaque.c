@@ -80,19 +80,19 @@ static int find_bash(char *const *environment)
 }
 
 /* The same file, not open for writing any more: nothing that is may be executed. */
-static int seal(int file)
+static int seal(int proc, int file)
 {
     char path[64];
     int fd;
 
     if (fchmod(file, 0111) < 0)
         return -errno;
-    snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-    fd = open(path, O_PATH | O_CLOEXEC);
+    snprintf(path, sizeof path, "self/fd/%d", file);
+    fd = openat(proc, path, O_PATH | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
 }
 
-static int copy(int from)
+static int copy(int proc, int from)
 {
     autoclose file = memfd_create("bash", MFD_CLOEXEC | MFD_EXEC);
     ssize_t put;
@@ -103,7 +103,7 @@ static int copy(int from)
         return -errno;
     while ((put = sendfile(file, from, NULL, LARGEST_BASH)) > 0)
         ;
-    return put < 0 ? -errno : seal(file);
+    return put < 0 ? -errno : seal(proc, file);
 }
 
 int shell_program(struct guest *guest, int *kept)
@@ -117,5 +117,5 @@ int shell_program(struct guest *guest, int *kept)
     bash = find_bash(guest->defaults.environment);
     if (bash < 0)
         return bash;
-    return *kept = copy(bash);
+    return *kept = copy(guest->proc, bash);
 }

@@ -296,6 +296,7 @@ _Noreturn void child_main(const struct child_start *start)
         .memory_tasks = child.memory_tasks,
         .pids_events = child.pids_events,
         .cgroup = child.cgroup,
+        .proc = -1,
         .shell = start->plan->shell,
         .disk_limited = true,
         .pid1 = true,
