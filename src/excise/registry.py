@@ -26,7 +26,10 @@ _OURS: dict[str, str] = {
     "runc": "excise.substrates.command:runc",
     "docker": "excise.substrates.docker:DockerSubstrate",
 }
-_WITH_GUEST: dict[str, str] = {"docker": "excise.substrates.docker:DockerGuestSubstrate"}
+_WITH_GUEST: dict[str, str] = {
+    "chroot": "excise.substrates.chroot:ChrootGuestSubstrate",
+    "docker": "excise.substrates.docker:DockerGuestSubstrate",
+}
 _GROUP = "excise.substrates"
 
 

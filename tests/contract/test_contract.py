@@ -10,7 +10,7 @@ from excise.contract.suite import CASES, Case, Verdict, check
 from excise.spec import Spec
 from excise.substrates.fake import virtual_time
 
-ADDRESSES = ("local", "chroot", "namespace", "docker", "docker+guest", "bubblewrap", "runc")
+ADDRESSES = ("local", "chroot", "chroot+guest", "namespace", "docker", "docker+guest", "bubblewrap", "runc")
 
 
 async def judged(address: str, case: Case) -> Verdict:

@@ -45,7 +45,7 @@ async def in_daemon() -> None:
         pass
 
 
-@pytest.mark.parametrize("address", ["docker", "docker+guest", "chroot", "bubblewrap", "runc"])
+@pytest.mark.parametrize("address", ["docker", "docker+guest", "chroot", "chroot+guest", "bubblewrap", "runc"])
 def test_env_workdir_and_user_come_from_the_image(address: str, image: str, runs_here: Callable[[str], None]) -> None:
     runs_here(address)
     assert kind(image) == "docker"
@@ -57,7 +57,7 @@ def test_env_workdir_and_user_come_from_the_image(address: str, image: str, runs
     assert asyncio.run(look()) == "hello /srv/app 1815:1852\n"
 
 
-@pytest.mark.parametrize("address", ["docker", "docker+guest", "chroot"])
+@pytest.mark.parametrize("address", ["docker", "docker+guest", "chroot", "chroot+guest"])
 def test_the_spec_has_the_last_word(address: str, image: str, runs_here: Callable[[str], None]) -> None:
     runs_here(address)
     spec = Spec(image=image, env={"GREETING": "bye"}, workdir="/tmp/elsewhere", user="0")

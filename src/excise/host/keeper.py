@@ -13,9 +13,28 @@ from excise.host.descendants import Tree, children_wake, children_wake_nobody, l
 from excise.host.kernel import become_subreaper
 from excise.host.runner import Place
 
+
+def _be_guest(place: Place, request: dict[str, Any], reply: socket.socket, streams: list[int]) -> None:
+    """Become the guest, in the root. It is executed by descriptor, so that nothing of it is to be found there."""
+    try:
+        # Its children are found there, and most roots have none of their own.
+        proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
+        program = os.open(request["program"], os.O_RDONLY)
+        place.enter(None, None)
+        os.setsid()
+        for number in (0, 1):
+            os.dup2(streams[0], number)
+        os.set_inheritable(proc, True)
+        options = ["-p", str(proc), *(["-d"] if place.limited else [])]
+        os.execve(program, ["excise-guest", *options], {})
+    except OSError as error:
+        runner.answer(reply, {"error": f"{error.strerror} ({error.filename or place.root or '/'})"})
+
+
 _RUNNERS: dict[str, Callable[[Place, dict[str, Any], socket.socket, list[int]], None]] = {
     "exec": runner.run,
     "session": shell_session.run,
+    "guest": _be_guest,
 }
 
 

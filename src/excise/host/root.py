@@ -13,6 +13,7 @@ from excise.host.kernel import (
     CLONE_NEWUSER,
     MS_BIND,
     MS_NODEV,
+    MS_NOEXEC,
     MS_NOSUID,
     MS_PRIVATE,
     MS_REC,
@@ -59,6 +60,7 @@ def build(directory: str, plan: dict[str, Any]) -> str:
         _show(source, led(root, inside))
     for name in _DEVICES:
         _device(f"/dev/{name}", led(root, f"/dev/{name}"))
+    _terminals(led(root, "/dev"))
     for inside, mode in (("/tmp", 0o1777), ("/dev/shm", 0o1777), (plan["workdir"], 0o777)):
         path = led(root, inside)
         os.makedirs(path, exist_ok=True)
@@ -98,6 +100,18 @@ def _show(source: str, target: str) -> None:
     os.makedirs(target, exist_ok=True)
     mount(source, target, None, MS_BIND | MS_REC)
     make_read_only(target)
+
+
+def _terminals(devices: str) -> None:
+    """The sandbox's own, for who opens them inside."""
+    path = f"{devices}/pts"
+    multiplexer = f"{devices}/ptmx"
+    for name in (path, multiplexer):
+        if os.path.islink(name) or (os.path.exists(name) and not os.path.isdir(name)):
+            os.unlink(name)
+    os.makedirs(path, exist_ok=True)
+    mount("devpts", path, "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620")
+    os.symlink("pts/ptmx", multiplexer)
 
 
 def _device(source: str, target: str) -> None:

@@ -52,7 +52,7 @@ def below(pid: int) -> list[int]:
     return Tree().below((pid,))
 
 
-@pytest.mark.parametrize("address", ["local", "chroot", "bubblewrap"])
+@pytest.mark.parametrize("address", ["local", "chroot", "chroot+guest", "bubblewrap"])
 def test_a_killed_client_leaves_no_process_and_no_directory(address: str, runs_here: Callable[[str], None]) -> None:
     runs_here(address)
     with subprocess.Popen([sys.executable, "-c", CLIENT, address], stdout=subprocess.PIPE) as client:
