@@ -66,8 +66,8 @@ def measure(
 
     The run ends at `blocks` measured blocks or when `budget_s` is used up, whichever is first, and always after a whole
     block. Results go to the directory `out` (default: results/ and the time).
-    `reference` is the substrate that work is measured on; by default `chroot`, or `local` where the image is the host's own
-    and chroot cannot run.
+    `reference` is the substrate that work is measured on; by default `chroot+guest`; `chroot` where the guest is not
+    built; `local` where neither can run and the image is the host's own.
     """
     if _in_a_loop():
         raise RuntimeError("excise.measure blocks: inside a running event loop, await excise.api.measure_async instead")

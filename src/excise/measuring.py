@@ -130,9 +130,15 @@ async def _host(workloads: Iterable[Workload], closing: AsyncExitStack) -> dict[
     return absent
 
 
+def references(image: str) -> Sequence[str]:
+    """What work is measured on, the first that runs here: timed by the guest, as namespace is; or, without it, by Python."""
+    # The host's own programs run bare as well; any other image's need a root of their own.
+    return ("chroot+guest", "chroot", "local") if image == "host" else ("chroot+guest", "chroot")
+
+
 async def _field(request: Request, reference: str | None, named: Sequence[str], closing: AsyncExitStack) -> Field:
     """Who takes part: the plan's addresses, of which those `named` must at least exist, and the reference beside them."""
-    floors = [str(parse(reference))] if reference else ["chroot", "local"] if request.image == "host" else ["chroot"]
+    floors = [str(parse(reference))] if reference else references(request.image)
     spec = Spec(image=request.image)
     seen: dict[str, Admitted | Skipped] = {}
     for address in dict.fromkeys(cell.address for cell in request.cells):

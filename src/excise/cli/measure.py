@@ -110,7 +110,7 @@ def measure(
     workload
         What a rollout does: t0, t0?actions=50, t2.
     reference
-        The substrate that work is measured on; chroot if left out, or local where that cannot run.
+        The substrate that work is measured on; if left out, the first that runs here of chroot+guest, chroot and local.
     seed
         Of the order of substrates within each block.
     out

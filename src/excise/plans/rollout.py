@@ -85,7 +85,7 @@ class RolloutPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     image: str | None = None
     """None: the workload's own, if it names one, and else `host`."""
     reference: str | None = None
-    """None: chroot, or local where the image is the host's own and chroot cannot run."""
+    """None: chroot+guest, or the next that runs here of chroot and, for the host's own image, local."""
     seed: int = 0
     blocks: int | None = None
     budget_s: float | None = None

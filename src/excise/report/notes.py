@@ -58,8 +58,8 @@ def _how_to_read(run: Run) -> str:
     parts: list[str] = []
     if not floors:
         parts.append(
-            "No reference ran, so work is not known and there is no tax rate: chroot is the reference, or local on the "
-            "host's own image."
+            "No reference ran, so work is not known and there is no tax rate: chroot+guest is the reference, or chroot, or "
+            "local on the host's own image."
         )
     else:
         here = ", ".join(dict.fromkeys(duration(row.work_s.value) for row in floors if row.work_s is not None))
