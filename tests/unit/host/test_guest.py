@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +17,16 @@ from excise.host.link import Link
 from excise.storage.home import state_dir
 
 ADDRESS = "chroot+guest"
-# A chroot has no /proc to read descriptors from: each number is tried.
-DESCRIPTORS = 'i=0; found=; while [ $i -lt 64 ]; do (: >&$i) 2>/dev/null && found="$found $i"; i=$((i+1)); done; echo $found'
+# A chroot has no /proc to read descriptors from: each number is tried. By a shell of one digit only the first ten could be.
+DESCRIPTORS = """
+import os
+for number in range(256):
+    try:
+        os.fstat(number)
+    except OSError:
+        continue
+    print(number)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +44,10 @@ def test_an_action_finds_neither_the_program_nor_a_descriptor_of_it() -> None:
     async def check() -> None:
         async with Sandbox(ADDRESS) as box:
             assert (await box.run("find / -xdev -name '*excise*' 2>/dev/null; ls -A /proc")).text == ""
-            assert (await box.run(DESCRIPTORS)).text == "0 1 2\n"
+            python = os.path.realpath(sys.executable)
+            assert (await box.run(Exec((python, "-I", "-S", "-c", DESCRIPTORS)))).text == "0\n1\n2\n"
+            told = await box.run(f"{python} -I -S -c '{DESCRIPTORS}'", session="main")
+            assert told.text == "0\n1\n2\n"
 
     asyncio.run(check())
 
