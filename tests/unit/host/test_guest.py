@@ -82,7 +82,7 @@ def test_a_killed_guest_is_a_lost_sandbox_and_leaves_nothing() -> None:
 def test_only_a_root_with_a_size_can_be_full() -> None:
     async def ends(limits: Limits) -> str:
         async with Sandbox(ADDRESS, Spec(limits=limits)) as box:
-            return (await box.run("head -c 8000000 /dev/zero >/work/large")).end.name
+            return (await box.run("head -c 8000000 /dev/zero >large")).end.name
 
     assert asyncio.run(ends(Limits(disk_bytes=1 << 20))) == "OUT_OF_DISK"
     assert asyncio.run(ends(Limits())) == "EXITED"
