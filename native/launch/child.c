@@ -23,6 +23,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { LEAST_FILES = 64 };
+
 struct child {
     const struct child_start *start;
     struct root root;
@@ -217,6 +219,9 @@ static int set_limits(struct child *child)
 
     if (setrlimit(RLIMIT_CORE, &no_core) || getrlimit(RLIMIT_NOFILE, &files))
         return fail(&child->failure, errno, "set limits");
+    /* Else the guest would fail where it can tell nobody why. */
+    if (files.rlim_max < LEAST_FILES)
+        return fail(&child->failure, EMFILE, "open what a guest needs: raise `ulimit -n` to %d", LEAST_FILES);
     files.rlim_cur = files.rlim_max < 1048576 ? files.rlim_max : 1048576;
     if (setrlimit(RLIMIT_NOFILE, &files))
         return fail(&child->failure, errno, "set the limit of open files");

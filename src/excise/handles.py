@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from excise.action import Action, Batch, Command, End, Exec, Exit, Keep, Observation, Output
-from excise.errors import CreateError, SandboxLost
+from excise.errors import CreateError, ExciseError, SandboxLost, SpecError
 from excise.output import Kept
 from excise.spec import Spec
 from excise.substrate import Connection, Handle, Process, Snapshot, unsupported
@@ -15,6 +15,7 @@ FIRST_PROBE_PAUSE_S = 0.01
 LONGEST_PROBE_PAUSE_S = 0.5
 LONGEST_REASON = 2000
 """Characters of a program's output in an error of ours."""
+_NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 
 
 def environment(image: Mapping[str, str], spec: Spec, action: Command | None = None) -> dict[str, str]:
@@ -76,7 +77,7 @@ async def make_ready(
     """
     answer = await handle.run(first if first is not None else Exec(("true",), timeout_s=60))
     if not answer.ok:
-        raise CreateError(f"the sandbox's first command failed: {_last_words(answer, spec)}")
+        raise _no_first_result(answer, spec)
     for step in spec.all_steps():
         seen = await handle.run(Batch(step.actions))
         if not seen.ok:
@@ -84,6 +85,17 @@ async def make_ready(
     if built is not None:
         await built()
     await start_up(handle, spec)
+
+
+def _no_first_result(seen: Observation, spec: Spec) -> ExciseError:
+    """`true` has failed. Where no program can run as the spec wants it, trying again does not help."""
+    limits = {End.OUT_OF_MEMORY: "memory_bytes", End.OUT_OF_PIDS: "pids", End.OUT_OF_DISK: "disk_bytes"}
+    if (name := limits.get(seen.end)) is not None and getattr(spec.limits, name) is not None:
+        return SpecError(f"limits.{name}={getattr(spec.limits, name)} is too little for any program: raise it")
+    if seen.exit_code in (_NOT_EXECUTABLE, _NOT_FOUND):
+        said = without_secrets(seen.stderr.decode("utf-8", "replace"), spec).strip()
+        return SpecError(f"no program starts with this spec's image, user, workdir and env: {said[-LONGEST_REASON:]}")
+    return CreateError(f"the sandbox's first command failed: {_last_words(seen, spec)}")
 
 
 def _last_words(seen: Observation, spec: Spec) -> str:

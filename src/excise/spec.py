@@ -1,6 +1,7 @@
 """What a rollout asks for: an image, the steps that lead from it to the start state, and the terms it runs on."""
 
 import enum
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -8,6 +9,8 @@ import msgspec
 
 from excise.action import Command, FileAction, Shell
 from excise.errors import SpecError
+
+_MOST = 1 << 62  # what every kernel takes
 
 Kernel = Literal["shared", "intercepted", "own"]
 
@@ -40,6 +43,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     def asked(self) -> frozenset[str]:
         return frozenset(name for name in self.__struct_fields__ if getattr(self, name) is not None)
+
+    def check(self) -> None:
+        """Refuse a limit of nothing or less: it would mean "none" to one kernel and "at once" to another."""
+        for name in sorted(self.asked()):
+            value: object = getattr(self, name)
+            if name == "cpus":
+                if not isinstance(value, int | float) or not 0 < value < math.inf:
+                    raise SpecError(f"limits.cpus={value!r}: it is a number above 0, such as 0.5; leave it out for no limit")
+            elif not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _MOST:
+                raise SpecError(f"limits.{name}={value!r}: it is a whole number from 1 to 2^62; leave it out for no limit")
 
 
 class Allow(msgspec.Struct, frozen=True):

@@ -67,6 +67,7 @@ def require(spec: Spec, capabilities: Capabilities, address: str) -> None:
     unlimited = sorted(spec.limits.asked() - capabilities.limits)
     if unlimited:
         raise SpecError(f"{address} does not enforce limits on {', '.join(unlimited)}; drop them or choose another")
+    spec.limits.check()
     _require_network(spec, capabilities, address)
     for field, asked in (("mounts", spec.mounts), ("devices", spec.devices)):
         if asked and not capabilities.has(field):

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from excise.action import Batch, End, Event, Exec, Exit, Keep, Observation, Output, Read, Shell, Write
-from excise.errors import CreateError, SandboxLost
+from excise.errors import CreateError, SandboxLost, SpecError
 from excise.handles import combine, environment, finish, make_ready, observe, run_batch, start_up, without_secrets
 from excise.spec import Secret, Spec, Step
 from excise.substrate import Process
@@ -152,10 +152,10 @@ def test_a_boot_command_is_left_running_with_its_own_directory_and_variables(com
     virtual_time.run(main())
 
 
-def failure(spec: Spec, substrate: FakeSubstrate | None = None) -> str:
+def failure(spec: Spec, substrate: FakeSubstrate | None = None, kind: type[Exception] = CreateError) -> str:
     async def main() -> str:
         handle = await created(spec, substrate)
-        with pytest.raises(CreateError) as refused:
+        with pytest.raises(kind) as refused:
             await make_ready(handle, spec)
         return str(refused.value)
 
@@ -207,6 +207,18 @@ def test_a_first_command_that_prints_a_secret_does_not_put_it_into_the_error() -
     substrate.install("true", telling)
     said = failure(Spec(secrets={"TOKEN": Secret(TOKEN)}), substrate)
     assert said == "the sandbox's first command failed: ***\n[exit code 1]"
+
+
+@pytest.mark.parametrize("code", [126, 127])
+def test_a_first_command_that_cannot_be_started_is_the_specs_mistake(code: int) -> None:
+    async def nobody(proc: Proc, _: list[str]) -> int:
+        await proc.write(2, b"no such user\n")
+        return code
+
+    substrate = FakeSubstrate()
+    substrate.install("true", nobody)
+    said = failure(Spec(), substrate, SpecError)
+    assert said == "no program starts with this spec's image, user, workdir and env: no such user"
 
 
 def test_without_secrets_leaves_the_rest_as_it_is() -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+import math
 import pickle
 from collections.abc import Callable
 
@@ -65,6 +66,23 @@ def test_a_repository_without_a_commit_is_refused(repo: str) -> None:
 def test_asked_names_the_limits_that_were_asked_for() -> None:
     assert Limits().asked() == frozenset()
     assert Limits(memory_bytes=1, disk_bytes=0).asked() == {"memory_bytes", "disk_bytes"}
+
+
+@pytest.mark.parametrize("name", ["memory_bytes", "pids", "disk_bytes", "inodes"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, True, (1 << 62) + 1, "1"])
+def test_a_limit_that_is_no_amount_is_refused(name: str, value: object) -> None:
+    Limits(**{name: 1}).check()
+    Limits(**{name: 1 << 62}).check()
+    with pytest.raises(SpecError, match=rf"^limits\.{name}=.*whole number.*leave it out for no limit$"):
+        Limits(**{name: value}).check()  # pyright: ignore[reportArgumentType] - that is the point
+
+
+@pytest.mark.parametrize("cpus", [0, -1, 0.0, math.nan, math.inf, "1"])
+def test_a_share_of_processors_that_is_none_is_refused(cpus: float) -> None:
+    Limits(cpus=1e-9).check()
+    Limits(cpus=2).check()
+    with pytest.raises(SpecError, match=r"^limits\.cpus=.*above 0"):
+        Limits(cpus=cpus).check()
 
 
 def test_a_spec_cannot_be_changed() -> None:

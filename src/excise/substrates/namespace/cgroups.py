@@ -29,6 +29,8 @@ CONTROLLERS = {"memory": "memory_bytes", "cpu": "cpus", "pids": "pids"}
 
 _PERIOD_US = 100_000
 _LEAST_QUOTA_US = 1_000  # the kernel takes no less
+_MOST_CPUS = 8192  # nor more than this by far, and nobody has as many
+_MOST_PIDS = 1 << 22  # the same
 _NAMED = re.compile(r"[a-z]+-((\d+)-\d+)-[0-9a-f]{12}")
 
 
@@ -78,9 +80,9 @@ class Groups(msgspec.Struct, frozen=True):
 def values(controller: str, value: float, version: int, *, swap: bool) -> tuple[tuple[str, str], ...]:
     """What is written to hold a controller to `value`, in the order the kernel wants."""
     if controller == "pids":
-        return (("pids.max", str(value)),)
+        return (("pids.max", str(min(value, _MOST_PIDS))),)
     if controller == "cpu":
-        quota_us = max(_LEAST_QUOTA_US, round(value * _PERIOD_US))
+        quota_us = max(_LEAST_QUOTA_US, round(min(value, _MOST_CPUS) * _PERIOD_US))
         if version == 2:
             return (("cpu.max", f"{quota_us} {_PERIOD_US}"),)
         return ("cpu.cfs_period_us", str(_PERIOD_US)), ("cpu.cfs_quota_us", str(quota_us))

@@ -9,11 +9,18 @@ from pathlib import Path
 
 import msgspec
 
-from excise.errors import CapacityError, CreateError, SubstrateError
+from excise.errors import CapacityError, CreateError, ExciseError, SpecError, SubstrateError
 from excise.substrates.namespace import request
 from excise.substrates.namespace.request import Answer
 
 _SHORTAGE = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EAGAIN, errno.EUSERS})
+_OF_THE_SPEC = (
+    ("map the owners of", "keep images (EXCISE_HOME) and what is mounted on ext4, xfs or btrfs; a tmpfs needs Linux 6.3"),
+    ("show the device", "name a character device"),
+    ("show /", "mount a directory on a directory, and a file on a file"),
+    ("make /", "choose another workdir or target, where a directory can be made"),
+)
+"""Steps that fail for what the spec asks for, by how the launcher calls them."""
 _CONTAINER_FLAGS = "--security-opt seccomp=unconfined --security-opt systempaths=unconfined"
 _APPARMOR_FLAG = " --security-opt apparmor=unconfined"
 _FIRST_SUBORDINATE = 100000
@@ -52,14 +59,35 @@ def cannot_run(answer: Answer, seen: Facts) -> SubstrateError:
     return SubstrateError(f"namespace cannot make sandboxes here: {_words(answer)}: {rule.reason}; {rule.remedy}")
 
 
-def not_made(answer: Answer, seen: Facts) -> SubstrateError:
+def not_started(error: OSError) -> SubstrateError:
+    """Not even the launcher runs."""
+    if error.errno in _SHORTAGE:
+        return CapacityError(f"no process can be started for namespace sandboxes ({error.strerror}): raise `ulimit -u` or `-n`")
+    return SubstrateError(f"{error.filename} cannot be run ({error.strerror}): install excise where programs may be executed")
+
+
+def not_made(answer: Answer, seen: Facts) -> ExciseError:
     """This one could not be made."""
     number = answer.number(request.TAG_ERRNO)
+    if (remedy := _remedy(answer.text(request.TAG_STEP), number)) is not None:
+        return SpecError(f"namespace could not make this sandbox: {_words(answer)}; {remedy}")
     if number in (errno.EPERM, errno.EACCES):
         rule = explain(number, seen)
         return CreateError(f"namespace could not make a sandbox: {_words(answer)}: {rule.reason}; {rule.remedy}")
+    if number == errno.ENODEV:  # of the overlay, or of the tmpfs below it
+        return CreateError(f"namespace could not make a sandbox: {_words(answer)}; load the file system: modprobe overlay")
     kind = CapacityError if number in _SHORTAGE else CreateError
     return kind(f"namespace could not make a sandbox: {_words(answer)}")
+
+
+def _remedy(step: str, number: int) -> str | None:
+    """What would have to be another in the spec, if that is what could not be made."""
+    if number in _SHORTAGE | {errno.EPERM, errno.EACCES}:
+        return None
+    for beginning, remedy in _OF_THE_SPEC:
+        if step.startswith(beginning):
+            return remedy
+    return None
 
 
 def _words(answer: Answer) -> str:

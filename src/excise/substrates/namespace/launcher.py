@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from excise.errors import CreateError, SubstrateError
+from excise.errors import CreateError, SpecError, SubstrateError
 from excise.guest.programs import program
 from excise.host.sandboxes import owner_of
 from excise.host.writable import Writable
@@ -100,8 +100,10 @@ class Launcher:
                     env={},
                     start_new_session=True,  # Ctrl-C is ours to handle; it goes when we go
                 )
-            except BaseException:
+            except BaseException as error:
                 ours.close()
+                if isinstance(error, OSError):
+                    raise denial.not_started(error) from None
                 raise
         ours.setblocking(False)
         self._loop = asyncio.get_running_loop()
@@ -141,7 +143,7 @@ class Launcher:
         place = Place(self._last_id, self._loop, listens=asked.listen_port is not None)
         packet = request.create(place.id, asked, shell=shell is not None)
         if len(packet) > request.MAX_PACKET:
-            raise CreateError(f"the spec's mounts take {len(packet)} bytes to say: mount a directory above them instead")
+            raise SpecError(f"the spec's mounts take {len(packet)} bytes to say: mount a directory above them instead")
         self._places[place.id] = place
         self._homes.update(Path(group.directory).parent for group in asked.cgroups if group.controllers is not None)
         try:

@@ -95,8 +95,10 @@ def test_a_machine_may_have_some_controllers_in_one_tree_and_some_in_another() -
     )
 
 
-def test_the_least_share_of_a_processor_is_what_the_kernel_takes() -> None:
+def test_the_least_and_the_most_are_what_the_kernel_takes() -> None:
     assert cgroups.values("cpu", 0.001, 2, swap=False) == (("cpu.max", "1000 100000"),)
+    assert cgroups.values("cpu", 1e9, 2, swap=False) == (("cpu.max", "819200000 100000"),)
+    assert cgroups.values("pids", 1 << 40, 2, swap=False) == (("pids.max", "4194304"),)
 
 
 # ---- on the machine's own trees
@@ -110,9 +112,12 @@ def found(must_work: Callable[[str, str], None]) -> Groups:
     return groups
 
 
-def test_what_is_found_takes_its_limits(found: Groups) -> None:
+@pytest.mark.parametrize(
+    "limits", [Limits(memory_bytes=64 << 20, cpus=0.5, pids=10), Limits(memory_bytes=1 << 62, cpus=1e9, pids=1 << 40)]
+)
+def test_what_is_found_takes_its_limits(found: Groups, limits: Limits) -> None:
     name = cgroups.new_name(os.getpid())
-    planned = found.plan(Limits(memory_bytes=64 << 20, cpus=0.5, pids=10), name, HOME)
+    planned = found.plan(limits, name, HOME)
     made: list[Path] = []
     try:
         for group in planned:

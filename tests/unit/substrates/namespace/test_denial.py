@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from excise.errors import CapacityError, CreateError, SubstrateError
+from excise.errors import CapacityError, CreateError, SpecError, SubstrateError
 from excise.guest import wire
 from excise.substrates.namespace import denial, request
 from excise.substrates.namespace.denial import Facts
@@ -80,6 +80,37 @@ def test_a_shortage_is_told_from_a_failure(number: int, kind: type[Exception]) -
     error = denial.not_made(failed(1, b"mount overlay", number), PLAIN)
     assert type(error) is kind
     assert "mount overlay" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("step", "number", "remedy"),
+    [
+        (b"map the owners of /dev/shm/x: its file system cannot be idmapped", errno.EINVAL, "ext4, xfs or btrfs"),
+        (b"show the device /dev/vda: it is no character device", errno.ENODEV, "a character device"),
+        (b"show /etc/passwd", errno.EINVAL, "a file on a file"),
+        (b"make /dev/null/x", errno.ENOTDIR, "another workdir"),
+    ],
+)
+def test_what_the_spec_asked_for_in_vain_is_its_mistake(step: bytes, number: int, remedy: str) -> None:
+    error = denial.not_made(failed(1, step, number), PLAIN)
+    assert type(error) is SpecError
+    assert step.decode() in str(error)
+    assert remedy in str(error)
+    assert type(denial.not_made(failed(1, step, errno.ENOSPC), PLAIN)) is CapacityError
+
+
+def test_a_kernel_without_its_overlay_is_told_to_load_it() -> None:
+    error = denial.not_made(failed(1, b"mount the overlay over /x", errno.ENODEV), PLAIN)
+    assert type(error) is CreateError
+    assert "modprobe overlay" in str(error)
+
+
+def test_a_launcher_that_cannot_be_started() -> None:
+    full = denial.not_started(OSError(errno.EAGAIN, "Resource temporarily unavailable"))
+    assert type(full) is CapacityError
+    assert "ulimit -u" in str(full)
+    refused = denial.not_started(OSError(errno.EACCES, "Permission denied", "/x/excise-launch"))
+    assert str(refused).startswith("/x/excise-launch cannot be run (Permission denied): ")
 
 
 def test_one_that_was_denied_says_by_what() -> None:

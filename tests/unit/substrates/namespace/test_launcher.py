@@ -1,6 +1,7 @@
 """The launcher's client against the real launcher: whoever gives up, dies or runs out, nothing is left and all are told."""
 
 import asyncio
+import errno
 import os
 import resource
 import signal
@@ -13,7 +14,8 @@ import pytest
 
 from excise.action import Exec
 from excise.errors import CapacityError, CreateError, SandboxLost, SpecError, SubstrateError
-from excise.spec import Mount, Spec
+from excise.sandbox import Sandbox
+from excise.spec import Limits, Mount, Spec
 from excise.storage.image import resolve
 from excise.substrates.namespace import NamespaceSubstrate, plan
 from excise.substrates.namespace.handle import NamespaceHandle
@@ -217,6 +219,50 @@ def test_a_mount_whose_source_is_not_there_is_a_mistake_in_the_spec(tmp_path: Pa
     async def body(substrate: NamespaceSubstrate) -> None:
         with pytest.raises(SpecError, match="is not on this machine"):
             await substrate.create(Spec(mounts=(Mount(str(tmp_path / "no"), "/mnt"),)), request_id="r", **TERMS)
+
+    run(body)
+
+
+MISTAKES = {
+    "one process": (Spec(limits=Limits(pids=1)), "limits.pids=1 is too little for any program"),
+    "a page of memory": (Spec(limits=Limits(memory_bytes=4096)), "limits.memory_bytes=4096 is too little for any program"),
+    "no processes": (Spec(limits=Limits(pids=0)), "limits.pids=0"),
+    "nobody of that name": (Spec(user="nosuch"), "no user for 'nosuch' in the image's /etc/passwd"),
+    "a file to work in": (Spec(workdir="/etc/passwd"), "/etc/passwd: Not a directory"),
+    "a directory in a file": (Spec(workdir="/etc/passwd/x"), "make /etc/passwd/x: Not a directory"),
+    "a variable too long": (Spec(env={"A": "x" * 200_000}), "Argument list too long"),
+    "a directory on a file": (Spec(mounts=(Mount("/etc", "/etc/passwd"),)), "a file on a file"),
+    "a hundred mounts": (Spec(mounts=tuple(Mount("/etc", f"/m{n}") for n in range(100))), "more than the"),
+    "no character device": (Spec(devices=("/dev/excise",)), "/dev/excise is not on this machine"),
+}
+
+
+@pytest.mark.parametrize(("spec", "said"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_spec_that_no_program_can_run_in_is_a_mistake_and_says_which(spec: Spec, said: str) -> None:
+    async def body(substrate: NamespaceSubstrate) -> None:
+        capabilities = await substrate.probe()
+        if spec.limits.asked() - capabilities.limits or (spec.user and not capabilities.users):
+            pytest.skip("this user's sandboxes do not have that")
+        with pytest.raises(SpecError) as refused:
+            async with Sandbox(substrate, spec):
+                pass
+        assert said in str(refused.value)
+        assert "\n" not in str(refused.value)
+        async with Sandbox(substrate) as box:  # nothing of it is in the way of another
+            assert (await box.run(["true"])).ok
+
+    run(body)
+
+
+def test_a_limit_of_processes_for_this_user_is_a_lack_of_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr("subprocess.Popen", full)
+
+    async def body(substrate: NamespaceSubstrate) -> None:
+        with pytest.raises(CapacityError, match="ulimit -u"):
+            await substrate.create(Spec(), request_id="one", **TERMS)
 
     run(body)
 

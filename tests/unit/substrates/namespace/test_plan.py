@@ -49,6 +49,10 @@ def test_all_a_spec_can_say() -> None:
         Spec(mounts=(Mount("data", "/mnt"),)),
         Spec(mounts=(Mount("/data", "/"),)),
         Spec(mounts=(Mount("/data", "/mnt/../etc"),)),
+        Spec(mounts=(Mount("/data", "/proc"),)),
+        Spec(mounts=(Mount("/data", "/sys/x"),)),
+        Spec(mounts=(Mount("/data", "//./dev"),)),
+        Spec(mounts=tuple(Mount("/data", f"/mnt/{number}") for number in range(plan.MOST_BINDS))),
         Spec(devices=("/etc/passwd",)),
         Spec(devices=("/dev/../etc/passwd",)),
         Spec(devices=("/dev/input/event0",)),
@@ -57,6 +61,16 @@ def test_all_a_spec_can_say() -> None:
 def test_paths_that_lead_elsewhere_are_refused(spec: Spec) -> None:
     with pytest.raises(SpecError):
         plan.plan(spec, IMAGE)
+
+
+def test_devices_that_every_sandbox_has_are_not_shown_again() -> None:
+    spec = Spec(devices=("/dev/null", "/dev/fuse", "/dev/urandom", "/dev/fuse"))
+    assert plan.plan(spec, IMAGE).devices == ("/dev/fuse",)
+
+
+def test_the_launcher_takes_as_many_mounts() -> None:
+    header = (TOP / "native/launch/plan.h").read_text()
+    assert re.findall(r"PLAN_BINDS = (\d+)", header) == [str(plan.MOST_BINDS)]
 
 
 def test_who_actions_run_as() -> None:
