@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from excise.api import connect
-from excise.contract.suite import CASES, Case, Verdict, check
+from excise.contract.case import Case
+from excise.contract.suite import CASES, Verdict, check
 from excise.spec import Spec
 from excise.substrates.fake import virtual_time
 

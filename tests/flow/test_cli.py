@@ -35,10 +35,12 @@ def test_help_has_three_groups_in_order() -> None:
     titles = [line.split()[1] for line in shown.splitlines() if line.startswith("╭")]
     assert titles == ["Measure", "Use", "Care"]
     commands = [line.split()[1] for line in shown.splitlines() if line.startswith("│ ") and line[2] != " "]
-    assert commands == ["measure", "project", "compare", "record", "run", "image", "check", "doctor", "gc"]
+    assert commands == ["measure", "report", "project", "compare", "record", "run", "image", "check", "doctor", "gc"]
 
 
-@pytest.mark.parametrize("command", ["measure", "project", "compare", "record", "run", "image", "check", "doctor", "gc"])
+@pytest.mark.parametrize(
+    "command", ["measure", "report", "project", "compare", "record", "run", "image", "check", "doctor", "gc"]
+)
 def test_every_command_has_examples(command: str) -> None:
     done = excise(command, "--help")
     assert done.returncode == 0

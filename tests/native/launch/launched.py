@@ -141,7 +141,7 @@ class Launch:
         with theirs:
             self.process = subprocess.Popen(
                 [*prefix, f"/proc/self/fd/{program}"],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 pass_fds=(program,),
                 user=user,
                 group=user,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from excise.errors import SpecError
-from excise.storage import skeleton
+from excise.storage import skeleton, store
 from excise.storage.image import Image, resolve
 from excise.storage.skeleton import describe
 
@@ -39,7 +39,7 @@ def test_the_top_is_exactly_this(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {path.name for path in image.root.iterdir()} == {"dev", "etc", "proc", "sys", "tmp", "usr", "var", "work"} | links
     assert {inside for _, inside in image.binds} - {f"/{name}" for name in links} == {"/usr"}
     assert all(host == inside or Path(inside).resolve() == Path(host) for host, inside in image.binds)
-    assert image.env == {"PATH": skeleton.PATH, "HOME": "/work", "LANG": "C.UTF-8"}
+    assert image.env == {"PATH": store.PATH, "HOME": "/work", "LANG": "C.UTF-8"}
     assert (image.workdir, image.user) == ("/work", None)
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", image.digest)
     modes = {name: stat.S_IMODE((image.root / name).stat().st_mode) for name in ("tmp", "var/tmp", "work", "usr")}
