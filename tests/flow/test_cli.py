@@ -29,13 +29,15 @@ def one_sentence(done: subprocess.CompletedProcess[bytes]) -> str:
 
 # ---- help
 
+COMMANDS = ["measure", "report", "project", "compare", "record", "run", "image", "check", "doctor", "gc"]
+
 
 def test_help_has_three_groups_in_order() -> None:
     shown = excise("--help").stdout.decode()
     titles = [line.split()[1] for line in shown.splitlines() if line.startswith("╭")]
     assert titles == ["Measure", "Use", "Care"]
     commands = [line.split()[1] for line in shown.splitlines() if line.startswith("│ ") and line[2] != " "]
-    assert commands == ["measure", "report", "project", "compare", "record", "run", "image", "check", "doctor", "gc"]
+    assert commands == COMMANDS
 
 
 @pytest.mark.parametrize(
