@@ -31,6 +31,12 @@ class _Making(Generic[H]):
             await handle.close()
 
 
+def _is_cancelled() -> bool:
+    """Whether it is our own task that somebody cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class Requests(Generic[H]):
     """What was asked of one substrate, by request_id."""
 
@@ -57,6 +63,8 @@ class Requests(Generic[H]):
                 await finish(making.undo())
             if isinstance(error, TimeoutError):
                 raise CreateError(f"{self._address} made no sandbox in {deadline_s:g} s") from None
+            if not _is_cancelled():  # then its making was
+                raise CreateError(f"{self._address} was closed while it made this sandbox; connect to it again") from None
             raise
         finally:
             making.waiting -= 1

@@ -127,6 +127,11 @@ class Launcher:
     def pid(self) -> int:
         return self._process.pid
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it was started in another event loop than the one that runs now."""
+        return self._loop is not asyncio.get_running_loop()
+
     def name(self) -> str:
         """For a sandbox of this launcher; no other has it."""
         return f"namespace-{self._owner}-{uuid.uuid4().hex[:12]}"
@@ -251,6 +256,19 @@ class Launcher:
         homes, self._homes = self._homes, set()
         for home in homes:
             await asyncio.to_thread(cgroups.leave, home)
+
+
+    def abandon(self) -> None:
+        """End it from another event loop, when its own is over and hears nothing any more."""
+        if self.dead:
+            return
+        self.dead = True
+        self._socket.close()
+        os.close(self._pidfd)
+        self._process.kill()
+        self._process.wait()  # a moment: what it has to do for its death, the kernel does
+        for home in self._homes:
+            cgroups.leave(home)
 
 
 def _descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> list[int]:

@@ -141,6 +141,8 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
 
     def _running(self) -> Launcher:
         """The launcher; another one if it died, for those who come after."""
+        if self._launcher is not None and self._launcher.is_elsewhere:
+            raise RuntimeError(f"this {self.address} was opened in another event loop: connect to it again in this one")
         if self._launcher is None or self._launcher.dead:
             self._launcher = Launcher()
             self._found = None
@@ -166,8 +168,12 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
 
     async def close(self) -> None:
         """Close every sandbox, and end the launcher and the proxy."""
-        await self._requests.close()
         launcher, self._launcher = self._launcher, None
+        if launcher is not None and launcher.is_elsewhere:
+            launcher.abandon()  # and with it every sandbox; what waits for them waits in a loop that is over
+            self._shells.close()
+            return
+        await self._requests.close()
         if launcher is not None:
             await launcher.end()
         await self._proxies.close()

@@ -295,6 +295,34 @@ def test_closing_the_substrate_ends_its_launcher_and_its_sandboxes() -> None:
     asyncio.run(main())
 
 
+def test_a_substrate_is_of_the_loop_it_was_opened_in_and_can_be_closed_in_another() -> None:
+    substrate = NamespaceSubstrate()
+    before = descriptors()
+
+    async def use() -> None:
+        async with Sandbox(substrate):
+            pass
+
+    asyncio.run(use())
+    assert launchers()
+    with pytest.raises(RuntimeError, match="was opened in another event loop: connect to it again"):
+        asyncio.run(use())
+    asyncio.run(substrate.close())
+    assert launchers() == []
+    assert descriptors() == before
+
+
+def test_a_create_is_told_that_the_substrate_was_closed() -> None:
+    async def body(substrate: NamespaceSubstrate) -> None:
+        making = asyncio.ensure_future(substrate.create(Spec(), request_id="one", **TERMS))
+        await asyncio.sleep(0)
+        await substrate.close()
+        with pytest.raises(CreateError, match="namespace was closed while it made this sandbox; connect to it again"):
+            await making
+
+    run(body)
+
+
 def test_the_address_says_what_was_chosen() -> None:
     assert NamespaceSubstrate().address == "namespace"
     assert NamespaceSubstrate(sudo=True).address == "namespace?sudo=1"
