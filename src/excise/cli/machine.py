@@ -66,18 +66,22 @@ async def _control_groups() -> Finding:
         trial.mkdir()
         trial.rmdir()
     except OSError as error:
-        remedy = "run as root, or have the group delegated: systemd-run --user --scope -p Delegate=yes excise ..."
+        delegated = "have the group delegated: systemd-run --user --scope -p Delegate=yes excise ..."
+        remedy = f"run as root, or {delegated}" if pure else "run as root; v1 gives an ordinary user no limits"
         return Finding(name="cgroups", works=False, detail=f"{version}; making one: {error.strerror}", remedy=remedy)
     return Finding(name="cgroups", works=True, detail=f"{version}; a group was made and removed")
 
 
 async def _user_namespaces() -> Finding:
     works, said = await attempt("unshare", "--user", "--map-root-user", "true")
+    remedy = "sysctl -w user.max_user_namespaces=15000 kernel.apparmor_restrict_unprivileged_userns=0"
+    if shutil.which("unshare") is None:
+        remedy = "apt-get install util-linux   (to try it; `namespace` does not need it)"
     return Finding(
         name="user namespaces",
         works=works,
         detail="a process ran in one" if works else said,
-        remedy="" if works else "sysctl -w user.max_user_namespaces=15000 kernel.apparmor_restrict_unprivileged_userns=0",
+        remedy="" if works else remedy,
     )
 
 

@@ -21,6 +21,9 @@ _OF_THE_SPEC = (
     ("make /", "choose another workdir or target, where a directory can be made"),
 )
 """Steps that fail for what the spec asks for, by how the launcher calls them."""
+_OF_ITS_PLACE = ("make /", "find /", "use /", "enter /", "open /run")
+"""Steps of a launcher on its way to the directory in which it mounts."""
+_MOUNTED_BELOW = "are mounted below it"
 _CONTAINER_FLAGS = "--security-opt seccomp=unconfined --security-opt systempaths=unconfined"
 _APPARMOR_FLAG = " --security-opt apparmor=unconfined"
 _FIRST_SUBORDINATE = 100000
@@ -55,7 +58,10 @@ class Rule(msgspec.Struct, frozen=True):
 
 def cannot_run(answer: Answer, seen: Facts) -> SubstrateError:
     """The launcher tried, and no sandbox can be made here at all."""
-    rule = explain(answer.number(request.TAG_ERRNO), seen)
+    if answer.text(request.TAG_STEP).startswith(_OF_ITS_PLACE):
+        rule = Rule("its launcher needs a directory of its own", "make that one writable, or remove what has its name")
+    else:
+        rule = explain(answer.number(request.TAG_ERRNO), seen)
     return SubstrateError(f"namespace cannot make sandboxes here: {_words(answer)}: {rule.reason}; {rule.remedy}")
 
 
@@ -84,6 +90,8 @@ def _remedy(step: str, number: int) -> str | None:
     """What would have to be another in the spec, if that is what could not be made."""
     if number in _SHORTAGE | {errno.EPERM, errno.EACCES}:
         return None
+    if _MOUNTED_BELOW in step:
+        return "unmount them, or use an image that does not borrow this machine's files: `excise image build`, then excise/base"
     for beginning, remedy in _OF_THE_SPEC:
         if step.startswith(beginning):
             return remedy
@@ -143,10 +151,10 @@ def more_uids(subuid: str | None = None) -> str:
 def facts(launcher: str) -> Facts:
     """Read from the machine now; nothing is tried."""
     status = _read("/proc/self/status") or ""
-    most = _read("/proc/sys/user/max_user_namespaces")
+    most = _read("/proc/sys/user/max_user_namespaces") or "1"  # where it is hidden, it is not known to be the rule
     return Facts(
         is_root=os.geteuid() == 0,
-        most_user_namespaces=None if most is None or not Path("/proc/self/ns/user").exists() else int(most),
+        most_user_namespaces=int(most) if Path("/proc/self/ns/user").exists() else None,
         debian_denies=_read("/proc/sys/kernel/unprivileged_userns_clone") == "0",
         apparmor_denies=_read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1",
         apparmor_profile=_profile(),

@@ -74,6 +74,21 @@ def test_cannot_run_says_step_rule_and_remedy() -> None:
 
 
 @pytest.mark.parametrize(
+    ("step", "number"),
+    [
+        (b"make /run/excise", errno.EROFS),
+        (b"make /tmp/excise-1000", errno.ENOSPC),
+        (b"use /tmp/excise-1000: it is no directory of this user's own", errno.EPERM),
+        (b"open /run/excise/ids", errno.ENOTDIR),
+    ],
+)
+def test_a_launcher_without_a_directory_of_its_own_names_it(step: bytes, number: int) -> None:
+    error = denial.cannot_run(failed(0, step, number), PLAIN)
+    assert str(error).startswith(f"namespace cannot make sandboxes here: {step.decode()}: {os.strerror(number)}: its launcher")
+    assert "make that one writable, or remove what has its name" in str(error)
+
+
+@pytest.mark.parametrize(
     ("number", "kind"), [(errno.ENOMEM, CapacityError), (errno.EAGAIN, CapacityError), (errno.ENOENT, CreateError)]
 )
 def test_a_shortage_is_told_from_a_failure(number: int, kind: type[Exception]) -> None:
@@ -89,6 +104,7 @@ def test_a_shortage_is_told_from_a_failure(number: int, kind: type[Exception]) -
         (b"show the device /dev/vda: it is no character device", errno.ENODEV, "a character device"),
         (b"show /etc/passwd", errno.EINVAL, "a file on a file"),
         (b"make /dev/null/x", errno.ENOTDIR, "another workdir"),
+        (b"open /usr: other file systems are mounted below it", errno.EINVAL, "excise image build"),
     ],
 )
 def test_what_the_spec_asked_for_in_vain_is_its_mistake(step: bytes, number: int, remedy: str) -> None:
