@@ -4,6 +4,7 @@ An action is data, so that the same value crosses a function call, a socket and 
 """
 
 import enum
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -53,6 +54,7 @@ class Exec(_Command, frozen=True, tag="exec"):
         if not self.argv:
             raise SpecError("an Exec needs a program to run: its argv is empty")
         _refuse_nul(*self.argv)
+        _refuse_nan(self.timeout_s)
 
 
 class Shell(_Command, frozen=True, tag="shell"):
@@ -63,11 +65,17 @@ class Shell(_Command, frozen=True, tag="shell"):
 
     def __post_init__(self) -> None:
         _refuse_nul(self.script)
+        _refuse_nan(self.timeout_s)
 
 
 def _refuse_nul(*texts: str) -> None:
     if any("\0" in text for text in texts):
         raise SpecError("a command cannot hold a NUL byte: no system passes one on; send it by stdin or a file")
+
+
+def _refuse_nan(timeout_s: float | None) -> None:
+    if timeout_s is not None and math.isnan(timeout_s):
+        raise SpecError("timeout_s=nan is no duration: give seconds, or None for the sandbox's own")
 
 
 class _FileAction(msgspec.Struct, frozen=True, tag_field="action"):

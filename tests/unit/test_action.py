@@ -1,5 +1,6 @@
 """Actions and Observations are data: they cross a wire unchanged, and say plainly how things ended."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -52,6 +53,13 @@ def test_an_observation_crosses_a_wire_unchanged() -> None:
 def test_an_action_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         Exec(("true",)).argv = ("false",)  # pyright: ignore[reportAttributeAccessIssue] - that is the point
+
+
+@pytest.mark.parametrize("make", [lambda t: Exec(("true",), timeout_s=t), lambda t: Shell("true", timeout_s=t)])
+def test_a_timeout_that_is_no_number_is_refused(make: Callable[[float], object]) -> None:
+    make(0.5)
+    with pytest.raises(SpecError, match="timeout_s=nan is no duration"):
+        make(float("nan"))
 
 
 def test_an_empty_argv_is_refused() -> None:

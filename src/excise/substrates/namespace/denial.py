@@ -91,7 +91,7 @@ def _remedy(step: str, number: int) -> str | None:
     if number in _SHORTAGE | {errno.EPERM, errno.EACCES}:
         return None
     if _MOUNTED_BELOW in step:
-        return "unmount them, or use an image that does not borrow this machine's files: `excise image build`, then excise/base"
+        return "name a directory without any; the image host, which borrows /usr, is replaced by `excise image build`, excise/base"
     for beginning, remedy in _OF_THE_SPEC:
         if step.startswith(beginning):
             return remedy

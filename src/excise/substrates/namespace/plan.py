@@ -9,6 +9,7 @@ from excise.substrates.namespace.request import Bind, Cgroup, Create
 
 MOST_BINDS = 64
 """As many as a launcher takes: those of the image, and the spec's mounts."""
+_MOST_INODES = 1 << 50  # what a launcher takes, and no machine has
 _KERNELS = frozenset({"proc", "sys", "dev"})
 _DEVICES_THERE = frozenset(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))
 HOSTNAME = "localhost"
@@ -28,7 +29,7 @@ def plan(
         binds=binds,
         hostname=HOSTNAME,
         disk_bytes=spec.limits.disk_bytes,
-        inodes=spec.limits.inodes,
+        inodes=None if spec.limits.inodes is None else min(spec.limits.inodes, _MOST_INODES),
         cgroups=tuple(cgroups),
         may_gain_privileges=sudo,
         listen_port=listen_port,

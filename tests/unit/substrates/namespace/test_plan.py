@@ -63,6 +63,10 @@ def test_paths_that_lead_elsewhere_are_refused(spec: Spec) -> None:
         plan.plan(spec, IMAGE)
 
 
+def test_more_inodes_than_there_can_be_are_as_many_as_there_can_be() -> None:
+    assert plan.plan(Spec(limits=Limits(inodes=1 << 62)), IMAGE).inodes == 1 << 50
+
+
 def test_devices_that_every_sandbox_has_are_not_shown_again() -> None:
     spec = Spec(devices=("/dev/null", "/dev/fuse", "/dev/urandom", "/dev/fuse"))
     assert plan.plan(spec, IMAGE).devices == ("/dev/fuse",)
