@@ -60,6 +60,7 @@ enum wire_tag {
     TAG_VERSION = 1,
     TAG_ABILITIES = 2,
     TAG_MESSAGE = 3,
+    TAG_ERRNO = 4, /* of REFUSED: the machine could not start it, and no limit of the sandbox's was why */
     TAG_ARG = 8,
     TAG_ENV = 9, /* "NAME=value" */
     TAG_CWD = 10,

@@ -178,7 +178,7 @@ void action_failed(struct guest *guest, struct action *action, int error)
         return;
     }
     action->state = ACTION_ENDED;
-    link_refuse(guest, action->id, why == NULL ? "it could not be started" : why);
+    link_refuse(guest, action->id, why == NULL ? "it could not be started" : why, error);
     if (action->answer_kill)
         link_send(guest, WIRE_KILLED, 0, action->id, NULL, 0);
     forget(guest, action);

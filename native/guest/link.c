@@ -69,12 +69,14 @@ void link_send(struct guest *guest, uint8_t type, uint8_t flags, uint32_t id, co
     link_put(guest, type, flags, id, length);
 }
 
-void link_refuse(struct guest *guest, uint32_t id, const char *message)
+void link_refuse(struct guest *guest, uint32_t id, const char *message, int error)
 {
     char payload[256];
     size_t used = 0;
 
-    fields_put(payload, sizeof payload, &used, TAG_MESSAGE, message, strnlen(message, sizeof payload - WIRE_FIELD_BYTES));
+    fields_put(payload, sizeof payload, &used, TAG_MESSAGE, message, strnlen(message, sizeof payload / 2));
+    if (error != 0)
+        fields_put_number(payload, sizeof payload, &used, TAG_ERRNO, (uint64_t)error);
     link_send(guest, WIRE_REFUSED, 0, id, payload, used);
 }
 

@@ -43,7 +43,7 @@ int link_open(struct guest *guest);
 
 /* Queues a frame. The queue has room for what the actions in flight can say; more than that is the host's fault, and ends the guest. */
 void link_send(struct guest *guest, uint8_t type, uint8_t flags, uint32_t id, const void *payload, size_t length);
-void link_refuse(struct guest *guest, uint32_t id, const char *message);
+void link_refuse(struct guest *guest, uint32_t id, const char *message, int error);
 
 /* Room for an OUTPUT frame's bytes, read straight into the queue; NULL if the host does not read. Then `link_put` the bytes that came. */
 char *link_room(struct guest *guest, size_t length);

@@ -14,21 +14,21 @@ static void serve_action(struct guest *guest, const struct wire_header *header, 
     if (header->id == 0 || action_find(guest, header->id) != NULL)
         link_broken(guest, "an action's number is 0 or taken");
     if (guest->action_count >= ACTIONS_MAX) {
-        link_refuse(guest, header->id, "too many actions are in flight: wait for some to end, or end what they left running");
+        link_refuse(guest, header->id, "too many actions are in flight: wait for some to end, or end what they left running", 0);
         return;
     }
     result = request_parse(&request, &guest->defaults, payload, length);
     if (result == -EPROTO)
         link_broken(guest, "a request is malformed");
     if (result < 0) {
-        link_refuse(guest, header->id, result == -E2BIG ? "too many variables" : "no memory for the request");
+        link_refuse(guest, header->id, result == -E2BIG ? "too many variables" : "no memory for the request", result == -E2BIG ? 0 : -result);
         return;
     }
     if (request.session != NULL)
         kind = &session_kind;
     if (kind == &exec_kind && request.argument_count == 0) {
         request_free(&request);
-        link_refuse(guest, header->id, "there is no program to run");
+        link_refuse(guest, header->id, "there is no program to run", 0);
         return;
     }
     action_take(guest, header->id, &request, kind);

@@ -4,6 +4,7 @@ QEMU's user mode emulates neither a process that shares memory without being a t
 programs cannot be started under it: that is refused, with the reason, and costs nothing else. PID 1 needs no subreaper.
 """
 
+import errno
 import shutil
 import socket
 import subprocess
@@ -93,5 +94,5 @@ def test_a_program_that_cannot_be_started_here_is_refused_and_the_guest_lives_on
     if head.type == wire.ENDED:
         assert wire.ended(payload).exit_code == 0  # an emulator that can
     else:
-        assert wire.refusal(payload) == "Invalid argument"
+        assert wire.refusal(payload) == wire.Refusal("Invalid argument", errno.EINVAL)
     assert did(guest, 2, List(str(tmp_path)))[1].error == 0

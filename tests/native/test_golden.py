@@ -97,7 +97,7 @@ def test_what_a_guest_says_is_understood() -> None:
     assert (started[0].type, out[0].flags, out[1], err[0].flags, err[1]) == (wire.STARTED, 1, b"out\n", 2, b"\xff")
     assert wire.granted(credit[1]) == 65536
     ((_, payload),) = frames(hex_of("refusal"))
-    assert wire.refusal(payload) == "no such user"
+    assert wire.refusal(payload) == wire.Refusal("no such user")
     ended, killed, last = frames(hex_of("ends"))
     seen = wire.ended(ended[1])
     assert (seen.end, seen.exit_code, seen.still_running, seen.session_replaced) == (End.EXITED, -3, True, True)

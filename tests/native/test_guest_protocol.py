@@ -81,7 +81,7 @@ def test_too_many_actions_are_refused(guest: RawGuest) -> None:
     made = [request] + [guest.run_frame(["true"], flags=wire.FLAG_CHAIN)[1] for _ in range(1100)]
     guest.send(*made)
     refused = [guest.expect(wire.REFUSED, 1 + 1024 + at) for at in range(77)]
-    assert "too many" in wire.refusal(refused[0].payload)
+    assert "too many" in wire.refusal(refused[0].payload).reason
     guest.kill(first)
     ended = 0
     while ended < 1024:
@@ -91,7 +91,7 @@ def test_too_many_actions_are_refused(guest: RawGuest) -> None:
 
 def test_a_program_must_be_named(guest: RawGuest) -> None:
     number = guest.start()
-    assert "no program" in wire.refusal(guest.expect(wire.REFUSED, number).payload)
+    assert "no program" in wire.refusal(guest.expect(wire.REFUSED, number).payload).reason
 
 
 @pytest.mark.parametrize("seed", range(20))

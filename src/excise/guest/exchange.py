@@ -5,7 +5,7 @@ import math
 from typing import NamedTuple
 
 from excise.action import End, Keep
-from excise.errors import SandboxLost, SpecError
+from excise.errors import ExciseError, SandboxLost, SpecError
 from excise.guest import wire
 from excise.guest.link import Link
 from excise.output import Kept
@@ -39,7 +39,7 @@ class Exchange:
         self.id = 0
         self.loop = asyncio.get_running_loop()
         self.end: wire.Ended | None = None
-        self.refusal: str | None = None
+        self.refusal: wire.Refusal | None = None
         self.over = False
         """It ended, was refused or is lost."""
         self._waiter: asyncio.Future[None] | None = None
@@ -117,8 +117,8 @@ class Exchange:
         self._finish(how)
         return self._killed is None or self._killed.done()
 
-    def refused(self, reason: str) -> bool:
-        self.refusal = reason[:_LONGEST_REASON]
+    def refused(self, why: wire.Refusal) -> bool:
+        self.refusal = why._replace(reason=why.reason[:_LONGEST_REASON])
         return self.ended(_KILLED)
 
     def killed(self) -> bool:
@@ -197,7 +197,7 @@ class Exchange:
 
     def outcome(self) -> wire.Ended:
         if self.refusal is not None:
-            raise SpecError(self.refusal)
+            raise _refused(self.refusal)
         if self.end is None:
             raise SandboxLost(self.link.reason or "the sandbox was reset while the action ran")
         return self.end
@@ -306,3 +306,10 @@ class Held(Exchange):
                 return None
             self._woken = self.loop.create_future()
             await self._woken
+
+
+def _refused(why: wire.Refusal) -> ExciseError:
+    """Nothing was started: for what was asked, which the caller can mend, or for want of something of the machine's."""
+    if not why.errno:
+        return SpecError(why.reason)
+    return SandboxLost(f"this machine could not start the action ({why.reason}): `ulimit -a` and free memory tell what ran out")

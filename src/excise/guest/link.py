@@ -25,7 +25,7 @@ class Receiver(Protocol):
         """Whether nothing more may come for it; so for the next two."""
         ...
 
-    def refused(self, reason: str) -> bool: ...
+    def refused(self, why: wire.Refusal) -> bool: ...
     def killed(self) -> bool: ...
     def lost(self) -> None: ...
     def pump(self) -> None:
@@ -179,7 +179,8 @@ class Link:
             case wire.KILLED:
                 return receiver.killed()
             case _:
-                return receiver.refused(self.conceal(wire.refusal(payload)))
+                said = wire.refusal(payload)
+                return receiver.refused(said._replace(reason=self.conceal(said.reason)))
         return False
 
     def _hear(self, payload: bytes) -> None:

@@ -28,7 +28,7 @@ FLAG_MERGE, FLAG_PTY, FLAG_STDIN, FLAG_STARTED, FLAG_CHAIN, FLAG_STOP, FLAG_MORE
 STDIN, STDOUT, STDERR = 0, 1, 2
 
 ABILITY_OPAQUE_SHELL = 1
-TAG_VERSION, TAG_ABILITIES, TAG_MESSAGE = 1, 2, 3
+TAG_VERSION, TAG_ABILITIES, TAG_MESSAGE, TAG_ERRNO = 1, 2, 3, 4
 TAG_ARG, TAG_ENV, TAG_CWD, TAG_USER, TAG_SESSION, TAG_SCRIPT, TAG_TIMEOUT_NS, TAG_WINDOW, TAG_ROWS, TAG_COLUMNS = range(8, 18)
 TAG_OPERATION, TAG_PATH, TAG_TARGET, TAG_OFFSET, TAG_LENGTH, TAG_MODE, TAG_FLAG, TAG_PORT = range(24, 32)
 
@@ -208,11 +208,22 @@ def _integer(value: bytes) -> int:
     return int.from_bytes(value, "little")
 
 
-def refusal(payload: bytes) -> str:
+class Refusal(NamedTuple):
+    """Why nothing was started."""
+
+    reason: str = "the guest gave no reason"
+    errno: int = 0
+    """Not 0: the machine could not, and no limit of the sandbox's was why."""
+
+
+def refusal(payload: bytes) -> Refusal:
+    said = Refusal()
     for tag, value in fields(payload):
         if tag == TAG_MESSAGE:
-            return value.decode("utf-8", "replace")
-    return "the guest gave no reason"
+            said = said._replace(reason=value.decode("utf-8", "replace"))
+        elif tag == TAG_ERRNO:
+            said = said._replace(errno=_integer(value))
+    return said
 
 
 def granted(payload: bytes) -> int:

@@ -455,6 +455,18 @@ def test_a_refusal_is_the_callers_to_mend_and_shows_no_secret() -> None:
     played(scenario, spec=Spec(secrets={"KEY": Secret("hush")}))
 
 
+def test_what_the_machine_could_not_start_is_no_mistake_of_the_callers_and_no_result() -> None:
+    async def scenario(handle: GuestHandle, peer: Peer) -> None:
+        run = asyncio.create_task(handle.run(Exec(("x",))))
+        heard = await peer.hear()
+        reason = wire.field(wire.TAG_MESSAGE, b"Resource temporarily unavailable") + wire.number(wire.TAG_ERRNO, errno.EAGAIN)
+        await peer.say(peer.frame(wire.REFUSED, heard.id, reason))
+        with pytest.raises(SandboxLost, match=r"could not start the action \(Resource temporarily unavailable\): `ulimit -a`"):
+            await run
+
+    played(scenario)
+
+
 def test_what_is_not_declared_is_refused_before_it_is_sent() -> None:
     async def scenario(handle: GuestHandle, peer: Peer) -> None:
         for action in (Exec(("x",), user="u"), Exec(("x",), pty=Pty()), Shell("x", session="s")):

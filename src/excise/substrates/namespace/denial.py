@@ -91,7 +91,7 @@ def _remedy(step: str, number: int) -> str | None:
     if number in _SHORTAGE | {errno.EPERM, errno.EACCES}:
         return None
     if _MOUNTED_BELOW in step:
-        return "name a directory without any; the image host, which borrows /usr, is replaced by `excise image build`, excise/base"
+        return "name a directory without any; instead of the image host, which borrows /usr, build one: `excise image build`"
     for beginning, remedy in _OF_THE_SPEC:
         if step.startswith(beginning):
             return remedy
