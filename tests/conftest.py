@@ -129,9 +129,14 @@ def _mounts() -> set[str]:
 
 
 def _groups() -> set[str]:
-    """Control groups that carry a sandbox's name: its kind, its owner's pid and start, and a number of its own."""
-    found = (str(path) for path in Path("/sys/fs/cgroup").glob("**/*-*-*-*") if path.is_dir())
-    return {path for path in found if re.search(r"/[a-z]+-\d+-\d+-[0-9a-f]{12}$", path)}
+    """Control groups named after a sandbox whose owner is gone. Living owners are others: ours have ended by then."""
+    found: set[str] = set()
+    for top, names, _ in os.walk("/sys/fs/cgroup"):  # which passes over what goes while it looks
+        for name in names:
+            named = re.fullmatch(r"[a-z]+-(\d+)-\d+-[0-9a-f]{12}", name)
+            if named and not Path(f"/proc/{named[1]}").exists():
+                found.add(f"{top}/{name}")
+    return found
 
 
 def _containers() -> set[str]:
