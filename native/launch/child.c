@@ -214,17 +214,27 @@ static int make_directories(struct child *child)
 /* The same in every sandbox, whatever the client's own were; a hard limit cannot be raised and stays. */
 static int set_limits(struct child *child)
 {
+    static const struct {
+        __rlimit_resource_t resource;
+        rlim_t wanted;
+    } LIMITS[] = {
+        {RLIMIT_AS, RLIM_INFINITY},    {RLIMIT_CPU, RLIM_INFINITY},   {RLIMIT_DATA, RLIM_INFINITY}, {RLIMIT_FSIZE, RLIM_INFINITY},
+        {RLIMIT_NPROC, RLIM_INFINITY}, {RLIMIT_STACK, 8 * 1024 * 1024}, {RLIMIT_NOFILE, 1048576},
+    };
     const struct rlimit no_core = {0, 0};
-    struct rlimit files;
+    struct rlimit limit = {0};
+    int error = setrlimit(RLIMIT_CORE, &no_core);
 
-    if (setrlimit(RLIMIT_CORE, &no_core) || getrlimit(RLIMIT_NOFILE, &files))
+    for (size_t index = 0; !error && index < sizeof LIMITS / sizeof *LIMITS; index++) {
+        error = getrlimit(LIMITS[index].resource, &limit);
+        limit.rlim_cur = limit.rlim_max < LIMITS[index].wanted ? limit.rlim_max : LIMITS[index].wanted;
+        error = error || setrlimit(LIMITS[index].resource, &limit);
+    }
+    if (error)
         return fail(&child->failure, errno, "set limits");
     /* Else the guest would fail where it can tell nobody why. */
-    if (files.rlim_max < LEAST_FILES)
+    if (limit.rlim_max < LEAST_FILES)
         return fail(&child->failure, EMFILE, "open what a guest needs: raise `ulimit -n` to %d", LEAST_FILES);
-    files.rlim_cur = files.rlim_max < 1048576 ? files.rlim_max : 1048576;
-    if (setrlimit(RLIMIT_NOFILE, &files))
-        return fail(&child->failure, errno, "set the limit of open files");
     umask(022);
     return 0;
 }

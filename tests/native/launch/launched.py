@@ -221,8 +221,9 @@ class Who:
         self.users = users
         self.is_root = user is None
 
-    def launch(self) -> Launch:
-        return Launch(self._program, user=self.user)
+    def launch(self, limits: str = "") -> Launch:
+        """With `limits`: shell commands that set those it starts with."""
+        return Launch(self._program, user=self.user, prefix=["/bin/sh", "-c", f'{limits}; exec "$0"'] if limits else ())
 
     @property
     def plain(self) -> bytes:

@@ -203,6 +203,18 @@ def test_no_core_is_dumped(who: Who, launch: Launch) -> None:
     assert launch.create(who.plain).sh("ulimit -c; ulimit -Hc; umask").split() == ["0", "0", "0022"]
 
 
+def test_the_clients_own_limits_are_not_the_sandboxs(who: Who) -> None:
+    with who.launch("ulimit -S -f 10; ulimit -S -t 100; ulimit -S -v 1000000; ulimit -S -s 1000") as launch:
+        seen = launch.create(who.plain).sh("ulimit -f; ulimit -t; ulimit -v; ulimit -s").split()
+        assert seen == ["unlimited", "unlimited", "unlimited", "8192"]
+
+
+def test_too_few_descriptors_for_a_guest_are_told(who: Who) -> None:
+    with who.launch("ulimit -n 48") as launch:
+        answer = launch.refuse(who.plain)
+        assert (answer.number(ERRNO), answer.step) == (errno.EMFILE, "open what a guest needs: raise `ulimit -n` to 64")
+
+
 # ---- root's ranges
 
 
