@@ -21,15 +21,18 @@ uint64_t confine_default_capabilities(void)
 
 int confine_bounding_set(uint64_t capabilities)
 {
-    /* Looking costs nothing and dropping makes new credentials: a process whose parent has dropped them only looks. The kernel says where they end. */
+    /* Looking costs less than dropping, which makes new credentials: a process whose parent has dropped them only looks. The kernel says where they end. */
     for (unsigned capability = 0; capability < 64; capability++) {
-        long kept = sys(SYS_prctl, PR_CAPBSET_READ, capability, 0, 0, 0);
+        long kept;
 
+        if ((capabilities & bit(capability)) != 0)
+            continue;
+        kept = sys(SYS_prctl, PR_CAPBSET_READ, capability, 0, 0, 0);
         if (kept == -EINVAL)
             return 0;
         if (kept < 0)
             return (int)kept;
-        if (kept == 0 || (capabilities & bit(capability)) != 0)
+        if (kept == 0)
             continue;
         kept = sys(SYS_prctl, PR_CAPBSET_DROP, capability, 0, 0, 0);
         if (kept < 0)

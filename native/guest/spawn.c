@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "common/sys.h"
 #include "guest/shell.h"
@@ -153,7 +154,10 @@ static int execute_found(const char *name, char *const *argv, char *const *envir
             used = part == 0 ? 1 : part;
             path[used++] = '/';
             memcpy(path + used, name, length + 1);
-            result = (int)sys(SYS_execve, path, argv, environment);
+            /* Most directories do not have it, and a look costs less than an exec that fails. */
+            result = (int)sys(SYS_faccessat, AT_FDCWD, path, F_OK);
+            if (result != -ENOENT)
+                result = (int)sys(SYS_execve, path, argv, environment);
             if (result == -EACCES)
                 refused = result;
             else if (result != -ENOENT && result != -ENOTDIR && result != -ELOOP && result != -ENAMETOOLONG)
