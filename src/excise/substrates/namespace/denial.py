@@ -21,6 +21,11 @@ _OF_THE_SPEC = (
     ("make /", "choose another workdir or target, where a directory can be made"),
 )
 """Steps that fail for what the spec asks for, by how the launcher calls them."""
+_KERNEL = "the kernel must be 5.19 or newer for root, 5.12 for an ordinary user"
+_OF_THE_OVERLAY = {
+    errno.ENODEV: "load the file system: modprobe overlay",
+    errno.EINVAL: _KERNEL,
+}
 _OF_ITS_PLACE = ("make /", "find /", "use /", "enter /", "open /run")
 """Steps of a launcher on its way to the directory in which it mounts."""
 _MOUNTED_BELOW = "are mounted below it"
@@ -80,8 +85,8 @@ def not_made(answer: Answer, seen: Facts) -> ExciseError:
     if number in (errno.EPERM, errno.EACCES):
         rule = explain(number, seen)
         return CreateError(f"namespace could not make a sandbox: {_words(answer)}: {rule.reason}; {rule.remedy}")
-    if number == errno.ENODEV:  # of the overlay, or of the tmpfs below it
-        return CreateError(f"namespace could not make a sandbox: {_words(answer)}; load the file system: modprobe overlay")
+    if (remedy := _OF_THE_OVERLAY.get(number)) and answer.text(request.TAG_STEP).startswith("mount the overlay"):
+        return CreateError(f"namespace could not make a sandbox: {_words(answer)}; {remedy}")
     kind = CapacityError if number in _SHORTAGE else CreateError
     return kind(f"namespace could not make a sandbox: {_words(answer)}")
 
@@ -122,7 +127,7 @@ def explain(number: int, seen: Facts) -> Rule:
         )
     if number in (errno.ENOSPC, errno.EUSERS):
         return Rule("the limit of namespaces is reached", "close some, or raise user.max_*_namespaces")
-    return Rule("no rule that Excise knows of", "`dmesg` may name it; the kernel must be 5.12 or newer")
+    return Rule("no rule that Excise knows of", f"`dmesg` may name it; {_KERNEL}")
 
 
 def _contained(seen: Facts) -> Rule:

@@ -115,10 +115,11 @@ def test_what_the_spec_asked_for_in_vain_is_its_mistake(step: bytes, number: int
     assert type(denial.not_made(failed(1, step, errno.ENOSPC), PLAIN)) is CapacityError
 
 
-def test_a_kernel_without_its_overlay_is_told_to_load_it() -> None:
-    error = denial.not_made(failed(1, b"mount the overlay over /x", errno.ENODEV), PLAIN)
+@pytest.mark.parametrize(("number", "remedy"), [(errno.ENODEV, "modprobe overlay"), (errno.EINVAL, "5.19 or newer for root")])
+def test_a_kernel_without_an_overlay_that_will_do_is_told_so(number: int, remedy: str) -> None:
+    error = denial.not_made(failed(1, b"mount the overlay over /x", number), PLAIN)
     assert type(error) is CreateError
-    assert "modprobe overlay" in str(error)
+    assert remedy in str(error)
 
 
 def test_a_launcher_that_cannot_be_started() -> None:
