@@ -117,6 +117,17 @@ def test_doctor_tells_an_ordinary_user_how_to_get_more_uids(user: list[str], run
     assert "usermod --add-subuids" in uids["remedy"]
 
 
+def test_doctor_says_of_control_groups_what_namespace_can_limit(runs_here: Callable[[str], None]) -> None:
+    runs_here("namespace")
+    found = tried([str(Path(sys.executable).parent / "excise"), "doctor", "--json"])
+    (groups,) = [finding for finding in found["machine"] if finding["name"] == "cgroups"]
+    (namespace,) = [finding for finding in found["substrates"] if finding["name"] == "namespace"]
+    said = namespace["detail"].rpartition("limits ")[2].split(", ")
+    for name in ("memory_bytes", "cpus", "pids"):
+        assert (name in groups["detail"]) == (name in said)
+    assert groups["works"] == ({"memory_bytes", "cpus", "pids"} <= set(said))
+
+
 # ---- containers
 
 

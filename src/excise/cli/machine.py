@@ -4,7 +4,6 @@ import asyncio
 import os
 import shutil
 import tempfile
-from pathlib import Path
 
 import msgspec
 
@@ -57,19 +56,17 @@ async def attempt(*argv: str) -> tuple[bool, str]:
 
 
 async def _control_groups() -> Finding:
-    """Which version, and whether we may make a group: limits rest on that."""
-    top = Path("/sys/fs/cgroup")
-    pure = (top / "cgroup.controllers").exists()
-    version = "v2" if pure else "v1" if (top / "memory").is_dir() else "none"
-    trial = (top if pure else top / "memory") / f"excise-doctor-{os.getpid()}"
-    try:
-        trial.mkdir()
-        trial.rmdir()
-    except OSError as error:
-        delegated = "have the group delegated: systemd-run --user --scope -p Delegate=yes excise ..."
-        remedy = f"run as root, or {delegated}" if pure else "run as root; v1 gives an ordinary user no limits"
-        return Finding(name="cgroups", works=False, detail=f"{version}; making one: {error.strerror}", remedy=remedy)
-    return Finding(name="cgroups", works=True, detail=f"{version}; a group was made and removed")
+    """Which limits can be had here, by groups that were made, limited and removed."""
+    from excise.substrates.namespace import cgroups  # noqa: PLC0415 - only doctor pays for it
+
+    found = await asyncio.to_thread(cgroups.find)
+    mounted = sorted({tree.version for tree in cgroups.trees()})
+    versions = " and ".join(f"v{version}" for version in mounted) or "none is mounted"
+    limits = " and ".join(sorted(found.enforced)) or "nothing"
+    works = len(found.enforced) == len(cgroups.CONTROLLERS)
+    delegated = "have the group delegated: systemd-run --user --scope -p Delegate=yes excise ..."
+    remedy = f"run as root, or {delegated}" if mounted == [2] else "run as root; v1 gives an ordinary user no limits"
+    return Finding(name="cgroups", works=works, detail=f"{versions}; it can limit {limits}", remedy="" if works else remedy)
 
 
 async def _user_namespaces() -> Finding:
