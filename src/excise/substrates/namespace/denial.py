@@ -17,7 +17,7 @@ _SHORTAGE = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, e
 _OF_THE_SPEC = (
     ("map the owners of", "keep images (EXCISE_HOME) and what is mounted on ext4, xfs or btrfs; a tmpfs needs Linux 6.3"),
     ("show the device", "name a character device"),
-    ("show /", "mount a directory on a directory, and a file on a file"),
+    ("show /", "there the image must have a directory for a directory, a file for a file, and no link to nowhere"),
     ("make /", "choose another workdir or target, where a directory can be made"),
 )
 """Steps that fail for what the spec asks for, by how the launcher calls them."""

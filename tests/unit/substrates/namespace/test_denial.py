@@ -102,7 +102,7 @@ def test_a_shortage_is_told_from_a_failure(number: int, kind: type[Exception]) -
     [
         (b"map the owners of /dev/shm/x: its file system cannot be idmapped", errno.EINVAL, "ext4, xfs or btrfs"),
         (b"show the device /dev/vda: it is no character device", errno.ENODEV, "a character device"),
-        (b"show /etc/passwd", errno.EINVAL, "a file on a file"),
+        (b"show /etc/passwd", errno.EINVAL, "a file for a file"),
         (b"make /dev/null/x", errno.ENOTDIR, "another workdir"),
         (b"open /usr: other file systems are mounted below it", errno.EINVAL, "excise image build"),
     ],

@@ -231,7 +231,7 @@ MISTAKES = {
     "a file to work in": (Spec(workdir="/etc/passwd"), "/etc/passwd: Not a directory"),
     "a directory in a file": (Spec(workdir="/etc/passwd/x"), "make /etc/passwd/x: Not a directory"),
     "a variable too long": (Spec(env={"A": "x" * 200_000}), "Argument list too long"),
-    "a directory on a file": (Spec(mounts=(Mount("/etc", "/etc/passwd"),)), "a file on a file"),
+    "a directory on a file": (Spec(mounts=(Mount("/etc", "/etc/passwd"),)), "a file for a file"),
     "a hundred mounts": (Spec(mounts=tuple(Mount("/etc", f"/m{n}") for n in range(100))), "more than the"),
     "no character device": (Spec(devices=("/dev/excise",)), "/dev/excise is not on this machine"),
 }
