@@ -257,7 +257,6 @@ class Launcher:
         for home in homes:
             await asyncio.to_thread(cgroups.leave, home)
 
-
     def abandon(self) -> None:
         """End it from another event loop, when its own is over and hears nothing any more."""
         if self.dead:
