@@ -92,7 +92,7 @@ static void set_reading(struct guest *guest)
     watch_set(guest, &guest->link.in, read ? EPOLLIN : 0);
 }
 
-void link_flush(struct guest *guest)
+static void send_queued(struct guest *guest)
 {
     struct link *link = &guest->link;
 
@@ -108,10 +108,25 @@ void link_flush(struct guest *guest)
         link->queue_begin += (size_t)sent;
     }
     watch_set(guest, &link->out, queued(link) > 0 ? EPOLLOUT : 0);
-    if (link->stalled && queued(link) == 0) {
-        link->stalled = false;
-        actions_resume(guest);
-    }
+}
+
+/* Lets outputs go on that stood still. True if they had something to send. */
+static bool resume(struct guest *guest)
+{
+    struct link *link = &guest->link;
+
+    if (!link->stalled || queued(link) > 0)
+        return false;
+    link->stalled = false;
+    actions_resume(guest);
+    return queued(link) > 0;
+}
+
+void link_flush(struct guest *guest)
+{
+    do
+        send_queued(guest);
+    while (resume(guest)); /* what they send now nobody would else: the loop sleeps next */
     set_reading(guest);
 }
 

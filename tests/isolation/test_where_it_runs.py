@@ -70,7 +70,7 @@ def test_as_root(runs_here: Callable[[str], None]) -> None:
 
 @pytest.fixture
 def user(request: pytest.FixtureRequest, must_work: Callable[[str, str], None]) -> Generator[list[str]]:
-    """The words before a command that make it an ordinary user's; with a range of uids of its own, or without."""
+    """The words that start Python as an ordinary user; with a range of uids of its own, or without."""
     if os.geteuid() != 0 or shutil.which("useradd") is None:
         pytest.skip("only root makes users")
     name = f"excise-t{os.getpid()}"
@@ -79,9 +79,13 @@ def user(request: pytest.FixtureRequest, must_work: Callable[[str, str], None]) 
     try:
         home = Path(f"~{name}").expanduser()
         words = ["runuser", "-u", name, "--", "env", "-i", f"HOME={home}", f"TMPDIR={home}", "PATH=/usr/bin:/bin"]
-        if subprocess.run([*words, sys.executable, "-c", "import excise"], check=False, timeout=30).returncode:
-            must_work("user", f"an ordinary user cannot read {PACKAGE}")
-        yield words
+        words.append(f"PYTHONPATH={PACKAGE}:{SITE}")
+        # Our own interpreter may lie in a directory of root's alone; then the machine's, with our packages.
+        for python in (sys.executable, "/usr/bin/python3"):
+            if subprocess.run([*words, python, "-c", "import excise"], check=False, timeout=30).returncode == 0:
+                yield [*words, python]
+                return
+        must_work("user", f"an ordinary user cannot run {sys.executable} or /usr/bin/python3 with {PACKAGE}")
     finally:
         subprocess.run(["userdel", "--remove", name], check=True, timeout=30, stderr=subprocess.DEVNULL)
 
@@ -89,7 +93,7 @@ def user(request: pytest.FixtureRequest, must_work: Callable[[str, str], None]) 
 @pytest.mark.parametrize("user", [True], indirect=True)
 def test_as_an_ordinary_user_with_a_range_of_uids(user: list[str], runs_here: Callable[[str], None]) -> None:
     runs_here("namespace")
-    seen = tried([*user, sys.executable, "-c", PROGRAM])
+    seen = tried([*user, "-c", PROGRAM])
     assert seen["users"], seen
     assert "users" not in seen["isolates"]  # root inside is this user outside
     uid, *uid_map, made = seen["text"].splitlines()
@@ -100,7 +104,7 @@ def test_as_an_ordinary_user_with_a_range_of_uids(user: list[str], runs_here: Ca
 @pytest.mark.parametrize("user", [False], indirect=True)
 def test_as_an_ordinary_user_without(user: list[str], runs_here: Callable[[str], None]) -> None:
     runs_here("namespace")
-    seen = tried([*user, sys.executable, "-c", PROGRAM])
+    seen = tried([*user, "-c", PROGRAM])
     assert not seen["users"], seen
     uid, uid_map, made = seen["text"].splitlines()
     assert (uid, uid_map.split()[2], made) == ("0", "1", "made")
@@ -109,8 +113,8 @@ def test_as_an_ordinary_user_without(user: list[str], runs_here: Callable[[str],
 @pytest.mark.parametrize("user", [False], indirect=True)
 def test_doctor_tells_an_ordinary_user_how_to_get_more_uids(user: list[str], runs_here: Callable[[str], None]) -> None:
     runs_here("namespace")
-    command = str(Path(sys.executable).parent / "excise")
-    found = tried([*user, command, "doctor", "--json"])
+    command = "import sys; from excise.cli import main; sys.exit(main())"
+    found = tried([*user, "-c", command, "doctor", "--json"])
     (uids,) = [finding for finding in found["machine"] if finding["name"] == "uids of a sandbox"]
     assert not uids["works"]
     assert "/etc/subuid" in uids["detail"]
