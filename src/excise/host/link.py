@@ -6,14 +6,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import excise
 from excise.errors import CreateError, SandboxLost
 from excise.host import packets
+from excise.host.beside import start
 from excise.host.directories import remove
 from excise.host.writable import Writable
 
@@ -122,21 +121,7 @@ class Link:
             self._rouse()
             return self._control
         self._forget()
-        ours, theirs = packets.pair()
-        package = str(Path(excise.__file__).parents[1])
-        with theirs, contextlib.ExitStack() as undo:
-            undo.callback(ours.close)
-            # -I -S: neither the user's variables nor site packages; the supervisor needs the standard library alone.
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _PROGRAM, package, str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                cwd="/",
-                env={},
-                start_new_session=True,  # Ctrl-C is ours to handle, from its first instant on: it goes when we go
-            )
-            undo.pop_all()
+        ours, self._process = start(_PROGRAM)
         self._control = ours
         return ours
 

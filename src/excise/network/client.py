@@ -5,17 +5,15 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
-import excise
 from excise.action import Command, Exec, FileAction, Shell
 from excise.errors import SandboxLost, SpecError
 from excise.host import packets
+from excise.host.beside import start
 from excise.host.writable import Writable
 from excise.network.policy import Policy
 from excise.spec import Allow, Network, Spec
@@ -153,21 +151,7 @@ class Proxies:
             return
         if self._process is not None:
             self._process.wait()  # it hung up, which it does as it dies
-        ours, theirs = packets.pair()
-        package = str(Path(excise.__file__).parents[1])
-        with theirs, contextlib.ExitStack() as undo:
-            undo.callback(ours.close)
-            # -I -S: neither the user's variables nor site packages; the proxy needs the standard library alone.
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _PROGRAM, package, str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                cwd="/",
-                env={},
-                start_new_session=True,  # Ctrl-C is ours to handle: it goes when we go
-            )
-            undo.pop_all()
+        ours, self._process = start(_PROGRAM)
         ours.setblocking(False)
         self._control, self._writable = ours, Writable(ours.fileno())
         asyncio.get_running_loop().add_reader(ours, self._hear)
