@@ -30,6 +30,16 @@ def test_a_fork_bomb(limited: Limited) -> None:
         assert box.run("grep -lx python3 /proc/[0-9]*/comm | wc -l").text == "0\n"
 
 
+def test_a_busy_loop(limited: Limited) -> None:
+    """By the kernel's own account: a tenth of a processor was allowed, so it had not half of one, however busy the host is."""
+    with limited(cpus=0.1) as box:
+        seen = box.run(["python3", "-c", "import time\nend = time.monotonic() + 2\nwhile time.monotonic() < end: pass"])
+    assert seen.ok
+    assert seen.cpu_ns is not None
+    assert seen.guest_ns is not None
+    assert seen.cpu_ns < 0.5 * seen.guest_ns
+
+
 def test_a_shell_that_cannot_fork_is_out_of_pids(limited: Limited) -> None:
     with limited(pids=32) as box:
         seen = box.run("for i in $(seq 60); do sleep 60 & done; wait", timeout_s=20)
