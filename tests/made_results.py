@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterable
 from pathlib import Path
 
-from excise.meter.records import NULL, Cell, Harness, Header, Plan, Provenance, Quiet, Skipped, Trial
+from excise.meter.records import NULL, RESET, Cell, Harness, Header, Plan, Provenance, Quiet, Skipped, Trial
 from excise.meter.results import Writer
 from excise.trace import Span
 
@@ -32,6 +32,7 @@ COSTS_MS = {
     "docker+guest": (300.0, 0.9, 55.0, True),
 }
 WORK_MS = {"t0": 1.0, "t1": 12.0, "t2": 60.0}
+RESET_MS = 12.0
 SHELL_MS = {"exec": 0.0, "shell": 1.0, "login": 8.0, "session": -0.2}
 
 
@@ -56,12 +57,16 @@ def trial(
         spans.append(Span(name, "0badcafe", at, at + round(ms * noise * MS), kind, inside, outcome="ok"))
         at = spans[-1].end_ns
 
-    add("create", start * 0.8)
-    add("ready", start * 0.2)
+    if cell.reset == "recreate":
+        add("create", start * 0.8)
+        add("ready", start * 0.2)
+    else:
+        add(RESET, RESET_MS)
     for number in range(actions_of(cell.workload)):
         add("action", dispatch + work, ("exec", "shell", "write", "read")[number % 4], work if clock else None)
         add(NULL, dispatch + 0.5, "exec", 0.5 if clock else None)
-    add("cleanup", cleanup)
+    if cell.reset == "recreate":
+        add("cleanup", cleanup)
     return Trial(
         run=run,
         block=block,
@@ -84,10 +89,12 @@ def plain_cells(addresses: Iterable[str] = COSTS_MS, workloads: Iterable[str] = 
 
 
 def rich_cells() -> tuple[Cell, ...]:
-    """Every figure has what it needs: tiers, lengths, shell modes, load."""
+    """Every figure has what it needs: tiers, lengths, shell modes, load, resets, states."""
     shells = tuple(Cell(address="docker", workload="t2", shell=shell) for shell in ("login", "session"))
-    load = (Cell(address="docker", workload="t0", concurrency=4),)
-    return (*plain_cells(workloads=("t0", "t1", "t2", "t2?actions=50", "t2?actions=150")), *shells, *load)
+    load = tuple(Cell(address=address, workload="t0", concurrency=4) for address in ("docker", "namespace"))
+    others = (Cell(address="docker", workload="t2", reset="git"), Cell(address="docker", workload="t0", state="cold"))
+    plain = plain_cells(workloads=("t0", "t1", "t2", "t2?actions=50", "t2?actions=150"))
+    return (*plain, *shells, *load, *others)
 
 
 def write(

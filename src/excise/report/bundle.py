@@ -17,7 +17,7 @@ from excise.report.latency import latency_sentence
 from excise.report.page.layout import Content, html
 from excise.report.parts import Figure, Table
 from excise.report.receipt import receipts
-from excise.report.sentence import precision, sentence
+from excise.report.sentence import caution, precision, sentence
 from excise.report.share import share_png
 from excise.report.story import Section, helps, latency_story, scenario_words, story
 from excise.stats.latency import rows as latency_rows
@@ -78,6 +78,7 @@ def _content(
             title=f"The tax of {', '.join(dict.fromkeys(row.address for row in facts.rows))}: excise report",
             sentence=sentence(facts),
             precision=precision(facts),
+            caution=caution(facts),
             sections=sections,
             receipts=receipts(facts),
             helps=helps(facts),

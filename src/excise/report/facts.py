@@ -8,6 +8,7 @@ import msgspec
 from excise.address import parse
 from excise.errors import SpecError
 from excise.report.figures.theme import SERIES, SHAPES
+from excise.stats.jackknife import FEWEST_BLOCKS
 from excise.stats.projection import LONG
 from excise.stats.rows import Row
 from excise.stats.run import Run
@@ -80,6 +81,13 @@ class Facts:
         return {
             address: Tone(SERIES[index % len(SERIES)], SHAPES[index % len(SHAPES)]) for index, address in enumerate(addresses)
         }
+
+    def with_intervals(self, told: str) -> str:
+        """What a caption says of the intervals that it shows, or that there are none."""
+        if self.run.blocks >= FEWEST_BLOCKS:
+            return told
+        blocks = "one block" if self.run.blocks == 1 else f"{self.run.blocks} blocks"
+        return f"{blocks}: no intervals, they need {FEWEST_BLOCKS}"
 
     def title(self, row: Row) -> str:
         """What a row is called among all of the run's, as `excise project` calls it."""

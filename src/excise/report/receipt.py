@@ -31,6 +31,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[Item, ...]
     total: str
     total_interval: str
+    """Empty where there are too few blocks for one."""
     tax: str
     """In time; empty where no reference ran."""
     rate: str
@@ -78,7 +79,7 @@ def _items(row: Row) -> list[Item]:
 
 def _ends(estimate: Estimate) -> str:
     if estimate.low is None or estimate.high is None:
-        return "too few blocks for an interval"
+        return ""
     return f"{duration(estimate.low)} to {duration(estimate.high)}"
 
 

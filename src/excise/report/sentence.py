@@ -2,6 +2,7 @@
 
 from excise.report.facts import Facts
 from excise.report.numbers import duration, percent, short
+from excise.stats.jackknife import FEWEST_BLOCKS
 from excise.stats.rows import Row
 from excise.stats.run import ratio
 
@@ -37,6 +38,15 @@ def precision(facts: Facts) -> str:
     counts = f"n = {dear.n}" if cheap is dear or cheap.n == dear.n else f"n = {dear.n} and {cheap.n}"
     told = "; ".join([*parts, counts, f"{dear.actions} actions a rollout"])
     return told[:1].upper() + told[1:]
+
+
+def caution(facts: Facts) -> str:
+    """Empty where there are blocks enough for intervals."""
+    blocks = facts.run.blocks
+    if blocks >= FEWEST_BLOCKS:
+        return ""
+    measured = "One block was measured" if blocks == 1 else f"{blocks} blocks were measured"
+    return f"{measured}: no mean or ratio here has an interval, which needs {FEWEST_BLOCKS}. Take differences as hints."
 
 
 def _between(ends: str) -> str:

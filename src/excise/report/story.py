@@ -11,10 +11,12 @@ from excise.report import paper, tables
 from excise.report.columns import columns
 from excise.report.facts import Facts, isolates
 from excise.report.figures import decomposition, growth, ladder, starts
+from excise.report.figures.factors import factors
 from excise.report.latency import latency_notes, latency_table
 from excise.report.notes import notes
 from excise.report.numbers import duration, interval, short
 from excise.report.parts import Part, Table
+from excise.stats.jackknife import FEWEST_BLOCKS
 from excise.stats.latency import rows as latency_rows
 from excise.stats.projection import LONG, MILLION
 from excise.stats.whatif import WhatIf, what_ifs
@@ -25,7 +27,8 @@ METHOD = (
     "T = start + sum over actions of (dispatch + slowdown + work) + cleanup, on one monotonic clock. Work is what the same "
     "action takes on the reference in the same block; tax = T - work. What the terms leave is told as unattributed.",
     "p50 and p95 have intervals by order statistics, means and ratios by leaving out each block in turn (jackknife, "
-    "Student's t); all are 95 %. Where there are too few trials for an interval there is no number.",
+    "Student's t); all are 95 %. A quantile with too few trials for an interval is not given; a mean of fewer than "
+    f"{FEWEST_BLOCKS} blocks is given without one.",
     "A trial that gave another answer than everybody else's, or that the machinery lost, is a failure with a reason. Its time "
     "is in the worker-hours of those that succeed, and in nothing else.",
     "Before each trial the host is watched while nothing of ours runs. Trials after a noisy window stay in the main table.",
@@ -46,6 +49,8 @@ class Section:
     notes: Sequence[str] = ()
     commands: Sequence[str] = ()
     calculator: bool = False
+    headed: bool = False
+    """A figure has its title above it even where it is the only one."""
 
 
 class Help(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +106,7 @@ def story(facts: Facts) -> list[Section]:
                 growth.scale_up(facts),
             ],
         ),
+        *_factors(facts),
         Section(place="tables", title="The tables of the paper, from this run", tables=_paper(facts)),
         Section(
             place="rows",
@@ -124,6 +130,14 @@ def _break_even(facts: Facts) -> Section:
         tables_first=[pairs] if pairs else [],
         parts=[growth.by_length(facts)],
     )
+
+
+def _factors(facts: Facts) -> list[Section]:
+    found = factors(facts)
+    if not found:
+        return []
+    told = "One factor at a time, all else the same, in the same blocks; each table has the ratio to the first level."
+    return [Section(place="factors", title="What else changes it", text=[told], parts=found, headed=True)]
 
 
 def _paper(facts: Facts) -> list[Table]:

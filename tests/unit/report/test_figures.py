@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from excise.meter.records import Cell
 from excise.report.facts import Facts
 from excise.report.figures.marks import Span, spread
 from excise.report.figures.render import drawing, grammar, png, standalone
@@ -15,7 +16,7 @@ from excise.report.parts import Figure
 from excise.report.share import share_png, share_svg
 from excise.report.story import story
 from excise.stats.run import Run
-from made_results import plain_cells, rich_cells, write
+from made_results import RESET_MS, plain_cells, rich_cells, write
 
 pytest.importorskip("vl_convert")
 HOSTILE = 'docker?x=</svg><script>alert("1")</script>'
@@ -50,7 +51,31 @@ def test_there_is_every_figure(rich):
         "composition",
         "completion",
         "worker-hours",
+        "by-concurrency",
+        "by-reset",
+        "by-shell",
+        "by-state",
     }
+
+
+def test_a_factor_has_a_figure_only_if_the_run_has_two_of_its_levels(tmp_path, rich):
+    assert not [name for name in figures(write(tmp_path / "plain", plain_cells()))[1] if name.startswith("by-")]
+    alone = (*plain_cells(workloads=("t0",)), Cell(address="docker", workload="t2", shell="login"))
+    assert "by-shell" not in figures(write(tmp_path / "alone", alone))[1]
+    rows = {row[2]: row for row in rich[1]["by-reset"].table.rows}
+    assert set(rows) == {"recreate", "git"}
+    assert float(rows["git"][3]) == pytest.approx(RESET_MS, rel=0.2)
+    assert float(rows["recreate"][3]) == pytest.approx(292, rel=0.2)
+    assert rows["recreate"][5] == "-"
+    assert float(rows["git"][5]) < 1
+
+
+def test_a_factors_caption_says_when_there_are_no_intervals(tmp_path, rich):
+    assert "bands are 95 % intervals" in rich[1]["by-concurrency"].caption
+    few = figures(write(tmp_path / "few", rich_cells(), blocks=1))[1]
+    for name in ("by-concurrency", "by-shell"):
+        assert "no intervals" in few[name].caption
+        assert "95 % intervals" not in few[name].caption
 
 
 def test_each_is_well_formed_and_fits_its_page(drawings):

@@ -28,7 +28,10 @@ def test_the_sentence_is_about_the_dearest_and_the_cheapest_that_isolate(rich):
     told = sentence(rich).replace("\N{NO-BREAK SPACE}", " ")
     assert told.startswith("Of every hour that rollouts of t2 spend on docker, ")
     assert "minutes are not work; on namespace the same rollout takes " in told
-    dear, cheap = rich.run.row(address="docker", workload="t2", shell="exec"), rich.run.row(address="namespace", workload="t2")
+    dear, cheap = (
+        rich.run.row(address="docker", workload="t2", shell="exec", reset="recreate"),
+        rich.run.row(address="namespace", workload="t2"),
+    )
     assert f" {60 * dear.tax_rate.value:.0f} minutes" in told
     assert f" {100 * cheap.total_s.value / dear.total_s.value:.0f} % of the time" in told
     assert "[" in precision(rich)

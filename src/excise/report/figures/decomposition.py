@@ -27,7 +27,8 @@ def decomposition(facts: Facts) -> Part:
     return Figure(
         name="decomposition",
         title=f"{title}: a rollout of {facts.workload} by substrate",
-        caption=f"Bars: share of a rollout's mean time. Dots: that time, with its 95 % interval, on a logarithmic axis. "
+        caption=f"Bars: share of a rollout's mean time. Dots: that time on a logarithmic axis, "
+        f"{facts.with_intervals('lines are 95 % intervals')}. "
         f"{dearest.actions} actions a rollout, {_counts(rows)}. Work is what the same actions take as plain processes on the "
         "same files; all else is tax. A slowdown below zero is not drawn; the table has it.",
         alt=f"Stacked bars. On {dearest.address} a rollout takes {duration(_total(dearest))}, and {largest[0]} is the largest "

@@ -5,9 +5,8 @@ from typing import Any
 
 from excise.report.facts import Facts
 from excise.report.figures.decomposition import lengths
-from excise.report.figures.engine import alt
-from excise.report.figures.lines import HEIGHT_PX, Curve, curves
-from excise.report.figures.marks import HOURS, LABEL_PX, Span, finished, shortened, spread, width
+from excise.report.figures.lines import Curve, rising
+from excise.report.figures.marks import HOURS, shortened
 from excise.report.numbers import duration, interval, short
 from excise.report.parts import Absent, Figure, Part, Table
 from excise.stats.estimate import Estimate
@@ -30,10 +29,11 @@ def completion(facts: Facts) -> Part:
         name=name,
         title=title,
         caption=f"Mean time of a rollout of {tier_name} with {', '.join(map(str, steps))} actions, as measured, both axes "
-        f"logarithmic; bands are 95 % intervals; n = {min(row.n for row in rows)} to {max(row.n for row in rows)}.",
+        f"logarithmic; {facts.with_intervals('bands are 95 % intervals')}; "
+        f"n = {min(row.n for row in rows)} to {max(row.n for row in rows)}.",
         alt="Lines that rise with the number of actions, one for each substrate. Every number is in the table that follows.",
         table=_lengths_table(rows),
-        draw=lambda wide: _draw(_measured(facts, rows), "actions in a rollout", "mean time of a rollout", wide=wide),
+        draw=lambda wide: rising(_measured(facts, rows), "actions in a rollout", "mean time of a rollout", wide=wide),
     )
 
 
@@ -76,12 +76,13 @@ def scale_up(facts: Facts) -> Part:
     return Figure(
         name=name,
         title=f"{title}: 10,000 to 1,000,000 rollouts of {LONG} actions",
-        caption=f"Hours of one worker, {composed} of {rows[0].cell.workload}, both axes logarithmic; bands are 95 % intervals. "
+        caption=f"Hours of one worker, {composed} of {rows[0].cell.workload}, both axes logarithmic; "
+        f"{facts.with_intervals('bands are 95 % intervals')}. "
         "As if no rollout failed.",
         alt=f"Parallel rising lines. A million rollouts take {short(hours[cheap.cell][-1].value)} worker-hours on {cheap.name} "
         f"and {short(hours[dear.cell][-1].value)} on {dear.name}. Every number is in the table that follows.",
         table=_scale_table(rows, hours),
-        draw=lambda wide: _draw(
+        draw=lambda wide: rising(
             _scaled(facts, rows, hours), "rollouts", "worker-hours", wide=wide, words=HOURS, x_values=list(SCALES)
         ),
     )
@@ -132,7 +133,7 @@ def by_length(facts: Facts) -> Part:
         alt="Lines that rise with length; where two of them cross, their substrates cost the same. The crossings are in the "
         "table of break-even lengths.",
         table=_length_table(rows),
-        draw=lambda wide: _draw(found, "actions in a rollout", "mean time of a rollout", wide=wide),
+        draw=lambda wide: rising(found, "actions in a rollout", "mean time of a rollout", wide=wide),
     )
 
 
@@ -141,28 +142,3 @@ def _length_table(rows: Sequence[Row]) -> Table:
     heads = ("substrate", *(f"{length} actions" if length > 1 else "1 action" for length in shown))
     body = tuple((row.name, *(duration(row.costs.line.at(n)) for n in shown)) for row in rows if row.costs is not None)
     return Table(name="length", title="Mean time of a rollout by its length", heads=heads, rows=body)
-
-
-def _draw(
-    lines: Sequence[Curve],
-    x_title: str,
-    y_title: str,
-    *,
-    wide: bool,
-    words: str | None = None,
-    x_values: list[int] | None = None,
-) -> dict[str, Any]:
-    room = round(max(len(line.name) for line in lines) * LABEL_PX) + 10
-    px = width(wide) - (room if wide else 0)
-    xs = [x for line in lines for x, _ in line.points]
-    values = [v for line in lines for _, v in line.points] + [v for line in lines for _, *ends in line.band for v in ends]
-    # On a phone names have no room beside the plot: they stand inside it, at the right.
-    across = Span(xs, label_px=8 if wide else room, width_px=px)
-    up = Span(values)
-    axis = alt.Axis(values=x_values or across.ticks, title=x_title, format=",~g", labelOverlap=True)
-    x = alt.X("x:Q", scale=across.scale(), axis=axis)
-    y = alt.Y("y:Q", scale=up.scale(), axis=up.axis(y_title, words) if words else up.axis(y_title))
-    ends = {line.name: line.points[-1][1] for line in lines}
-    heights = spread(ends, up.low, up.high, HEIGHT_PX)
-    label_at = {name: (max(xs), at) for name, at in heights.items()}
-    return finished(curves(lines, x, y, wide=wide, label_at=label_at, room_px=room if wide else 0))

@@ -28,8 +28,8 @@ def rungs(facts: Facts) -> Part:
     return Figure(
         name=name,
         title=title,
-        caption=f"Dispatch: from asking for an action to its answer, beyond the action's own time; mean with 95 % interval, "
-        f"logarithmic axis. Beside it the worker-hours of dispatch alone over {_SCALE}."
+        caption=f"Dispatch: from asking for an action to its answer, beyond the action's own time; mean, logarithmic axis; "
+        f"{facts.with_intervals('lines are 95 % intervals')}. Beside it the worker-hours of dispatch alone over {_SCALE}."
         + (" ~: no clock runs inside; by null actions beside each action." if any(r.estimated for r in found) else ""),
         alt=f"Dots on a logarithmic axis. The shortest way is {_path(first)} with {duration(first.dispatch_s.value)} an "
         f"action, the longest {_path(last)} with {duration(last.dispatch_s.value)}. Every number is in the table that follows.",

@@ -7,7 +7,7 @@ import msgspec
 
 from excise.report.facts import Tone
 from excise.report.figures.engine import Channel, Chart, alt
-from excise.report.figures.marks import PAPER, Values, inline, width
+from excise.report.figures.marks import LABEL_PX, PAPER, Span, Values, finished, inline, spread, width
 
 HEIGHT_PX = 280
 
@@ -85,3 +85,29 @@ def _names(lines: Sequence[Curve], label_at: Mapping[str, tuple[float, float]]) 
     text = alt.Chart(inline(values)).mark_text(**common)
     where = {"x": alt.X("x:Q"), "y": alt.Y("y:Q"), "text": alt.Text("name:N")}
     return [rim.encode(**where), text.encode(**where, color=alt.Color("colour:N", scale=None, legend=None))]
+
+
+def rising(
+    lines: Sequence[Curve],
+    x_title: str,
+    y_title: str,
+    *,
+    wide: bool,
+    words: str | None = None,
+    x_values: list[int] | None = None,
+) -> dict[str, Any]:
+    """The finished drawing of curves that rise, both axes logarithmic, each with its name at its end."""
+    room = round(max(len(line.name) for line in lines) * LABEL_PX) + 10
+    px = width(wide) - (room if wide else 0)
+    xs = [x for line in lines for x, _ in line.points]
+    values = [v for line in lines for _, v in line.points] + [v for line in lines for _, *ends in line.band for v in ends]
+    # On a phone names have no room beside the plot: they stand inside it, at the right.
+    across = Span(xs, label_px=8 if wide else room, width_px=px)
+    up = Span(values)
+    axis = alt.Axis(values=x_values or across.ticks, title=x_title, format=",~g", labelOverlap=True)
+    x = alt.X("x:Q", scale=across.scale(), axis=axis)
+    y = alt.Y("y:Q", scale=up.scale(), axis=up.axis(y_title, words) if words else up.axis(y_title))
+    ends = {line.name: line.points[-1][1] for line in lines}
+    heights = spread(ends, up.low, up.high, HEIGHT_PX)
+    label_at = {name: (max(xs), at) for name, at in heights.items()}
+    return finished(curves(lines, x, y, wide=wide, label_at=label_at, room_px=room if wide else 0))

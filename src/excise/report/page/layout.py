@@ -28,6 +28,8 @@ class Content:
     title: str
     sentence: str
     precision: str
+    caution: str = ""
+    """Why its numbers are no finding yet."""
     sections: "Sequence[Section]"
     receipts: "Sequence[Receipt]" = ()
     helps: "Sequence[Help] | None" = None
