@@ -26,6 +26,7 @@ Examples:
   excise report results/docker -o docker-report
   excise report results/rollouts results/bench
   excise report results/docker --markdown
+  excise report results/docker --pack shared
   excise report results/docker --trace 3:docker -o trace.json""",
 )
 
@@ -37,6 +38,7 @@ def report(
     table: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     markdown: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     trace: str | None = None,
+    pack: Path | None = None,
 ) -> int:
     """Write a report of results that were measured: a page, its figures and its tables.
 
@@ -52,6 +54,8 @@ def report(
         Print the table as Markdown instead.
     trace
         Write one block's spans, BLOCK or BLOCK:ADDRESS, as Chrome trace JSON instead; Perfetto opens it.
+    pack
+        A directory to give away: the results, compressed, with the report inside. Every command reads it like the results.
     """
     if not results:
         raise SpecError("name a results directory, as in `excise report results/docker`")
@@ -59,6 +63,8 @@ def report(
         return _trace(results, trace, out)
     from excise.report.sources import read  # noqa: PLC0415 - `excise report --help` does not pay for it
 
+    if pack is not None:
+        results = (_packed(results, pack),)
     run, latencies = read(results)
     if table or markdown:
         _print(run, latencies, markdown=markdown)
@@ -69,6 +75,20 @@ def report(
     sentence = write(place, run, latencies)
     sys.stdout.write(f"{sentence.replace(chr(0xA0), ' ')}\n{place / 'index.html'}\n")
     return 0
+
+
+def _packed(results: Sequence[Path], out: Path) -> Path:
+    from excise.meter.packed import pack  # noqa: PLC0415 - see above
+
+    if len(results) > 1:
+        raise SpecError("a bundle is of one run: name one results directory")
+    try:
+        pack(results[0], out)
+    except OSError as error:
+        raise SpecError(
+            f"the bundle cannot be written to {out}: {error.strerror}; name another directory with --pack"
+        ) from error
+    return out
 
 
 def _print(run: "Run | None", latencies: "Latencies | None", *, markdown: bool) -> None:

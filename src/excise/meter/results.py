@@ -1,6 +1,6 @@
 """A results directory: run.json, then trials.jsonl that only ever grows, a line a trial, flushed after each.
 
-A bundle that is given away may hold trials.jsonl.gz instead.
+A bundle that is given away holds trials.jsonl.gz instead, or parts of it: see packed.py.
 """
 
 import fcntl
@@ -17,11 +17,9 @@ import msgspec
 
 from excise.errors import SpecError
 from excise.meter.latency_records import LATENCY_SCHEMA, LatencyHeader, LatencyTrial
+from excise.meter.packed import HEADER, TRIALS, packed_files
 from excise.meter.records import READABLE, Cell, Header, Trial
 
-HEADER = "run.json"
-TRIALS = "trials.jsonl"
-COMPRESSED = "trials.jsonl.gz"
 LOG = "measure.log"
 """What a run in the background says; it is there before the run is."""
 
@@ -183,17 +181,18 @@ def _header(path: Path, kind: type[T], readable: tuple[int, ...]) -> T:
 
 
 def _trials(path: Path, kind: type[R], run_id: str) -> Iterator[R]:
-    file = path / TRIALS if (path / TRIALS).exists() else path / COMPRESSED
-    try:
-        raw = file.open("rb")
-    except OSError as error:
-        raise SpecError(f"{path} is not a results directory: {error.strerror}, {error.filename}") from None
-    with raw:
-        if file.name == COMPRESSED:
-            with gzip.open(raw) as unpacked:
-                yield from _lines(file, unpacked, kind, run_id)
-        else:
-            yield from _lines(file, raw, kind, run_id)
+    files = [] if (path / TRIALS).exists() else packed_files(path)
+    for file in files or [path / TRIALS]:
+        try:
+            raw = file.open("rb")
+        except OSError as error:
+            raise SpecError(f"{path} is not a results directory: {error.strerror}, {error.filename}") from None
+        with raw:
+            if files:
+                with gzip.open(raw) as unpacked:
+                    yield from _lines(file, unpacked, kind, run_id)
+            else:
+                yield from _lines(file, raw, kind, run_id)
 
 
 def _lines(file: Path, lines: Iterable[bytes], kind: type[R], run_id: str) -> Iterator[R]:

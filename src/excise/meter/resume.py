@@ -8,9 +8,10 @@ from excise.errors import SpecError
 from excise.meter.admission import Field
 from excise.meter.blocks import Done, Progress
 from excise.meter.conduct import bench_of, go
+from excise.meter.packed import packed_files
 from excise.meter.provenance import provenance
 from excise.meter.records import Header, Provenance, Trial
-from excise.meter.results import COMPRESSED, TRIALS, Results, Writer, load, scan, whole_blocks
+from excise.meter.results import TRIALS, Results, Writer, load, scan, whole_blocks
 from excise.workloads.workload import Workload
 
 
@@ -26,8 +27,8 @@ class Interrupted(NamedTuple):
 def interrupted(path: Path) -> Interrupted:
     """The run in `path`, if this host and this code may go on with it."""
     header, trials = scan(path)
-    if not (path / TRIALS).exists() and (path / COMPRESSED).exists():
-        raise SpecError(f"{path} is a bundle to read: unpack {COMPRESSED} with gunzip to go on with it")
+    if not (path / TRIALS).exists() and packed_files(path):
+        raise SpecError(f"{path} is a bundle to read: unpack its trials into {TRIALS} with gunzip to go on with it")
     _require_same(path, header.provenance, provenance(path, {}))
     used: set[str] = set()
     last, elapsed_ns = -1, 0
