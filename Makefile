@@ -13,7 +13,7 @@ MACHINES  := $(if $(COMPILER),$(HOST)) $(if $(shell command -v $(OTHER)-linux-gn
 tools      = $(if $(filter $(HOST),$(1)),,$(1)-linux-gnu-)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup consumers measure test lint native programs clean
+.PHONY: help setup consumers results measure test lint native programs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +32,10 @@ lint: $(STAMPS)/dev programs ## style, types, which room may import which; the C
 	$(BIN)/pyright
 	$(BIN)/lint-imports
 	$(if $(COMPILER),$(MAKE) --no-print-directory -C native SANITIZE=1)
+
+results: $(STAMPS)/dev ## RUN=directory, a finished run of the plan paper, as docs/results/paper and the README's table
+	$(if $(RUN),,$(error say which run, as in: make results RUN=results/paper))
+	$(BIN)/python bench/publish.py $(RUN)
 
 consumers: setup ## what the tests of programs over the seam need besides: mini-swe-agent, without its model clients
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[consumers]'
