@@ -10,7 +10,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, overload
 
 import msgspec
 
@@ -30,13 +30,15 @@ from excise.action import (
     Stat,
     Write,
 )
+from excise.clock import now_ns
 from excise.errors import CreateError, ReadyTimeout, SandboxLost, SpecError
 from excise.handles import finish
+from excise.patch import below, patch_of
 from excise.registry import make
 from excise.spec import Spec
 from excise.streaming import KIND, Streamed, Waits
-from excise.substrate import Connection, Handle, Process, Snapshot, Substrate
-from excise.trace import Span, span
+from excise.substrate import Change, Connection, Handle, Process, Snapshot, Substrate
+from excise.trace import Span, begin_stage, span, stage
 from excise.trajectory import Recorder, recorder
 
 T = TypeVar("T")
@@ -88,25 +90,28 @@ class Sandbox:
             self._live()
             return
         self._pid = os.getpid()
-        self._substrate = substrate = make(self._given) if isinstance(self._given, str) else self._given
         self._name = uuid.uuid4().hex
+        try:
+            with stage("create", self._name):
+                await self._open()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _open(self) -> None:
+        self._substrate = substrate = make(self._given) if isinstance(self._given, str) else self._given
         spec = self._start if isinstance(self._start, Spec) else self._start.spec
         labels = {**spec.labels, **self._labels}
         late = f"in {self._wait_s:g} s; raise wait_s if it is only slow"
         ends_s = asyncio.get_running_loop().time() + self._wait_s
-        try:
-            with span("create", self._name):
-                making = substrate.create(
-                    self._start, deadline_s=self._wait_s, lease_s=self._ttl_s, labels=labels, request_id=self._name
-                )
-                self._handle = await _by(ends_s, making, CreateError(f"{substrate.address} made no sandbox {late}"))
-            with span("ready", self._name):
-                unready = ReadyTimeout(f"{substrate.address} made a sandbox that did not answer {late}")
-                await _by(ends_s, self._handle.ready(), unready)
-            self._recorder = recorder(self._name, spec, snapshot=self._start is not spec)
-        except BaseException:
-            await self.close()
-            raise
+        making = substrate.create(
+            self._start, deadline_s=self._wait_s, lease_s=self._ttl_s, labels=labels, request_id=self._name
+        )
+        self._handle = await _by(ends_s, making, CreateError(f"{substrate.address} made no sandbox {late}"))
+        begin_stage("ready")
+        unready = ReadyTimeout(f"{substrate.address} made a sandbox that did not answer {late}")
+        await _by(ends_s, self._handle.ready(), unready)
+        self._recorder = recorder(self._name, spec, snapshot=self._start is not spec)
 
     async def close(self) -> None:
         """Throw the sandbox away; nothing of it is left. Twice is fine."""
@@ -159,9 +164,11 @@ class Sandbox:
 
         A file action's failure is raised as the built-in exception; a command's never is.
         """
+        asked_ns = now_ns()
         handle = self._live()
         act = self._as_action(action, session, timeout_s, common)
         with span("action", self._name, _kind(act)) as recorded:
+            recorded.start_ns = asked_ns  # Looking at what was asked for is part of its dispatch.
             limit_s = _longest_s(act, self._timeout_s)
             ends_s = asyncio.get_running_loop().time() + limit_s + ANSWER_GRACE_S
             late = SandboxLost(f"no answer {ANSWER_GRACE_S:g} s after the action's own timeout of {limit_s:g} s")
@@ -265,6 +272,25 @@ class Sandbox:
         with span("reset", self._name) as recorded:
             await self._answer("reset", self._live().reset(snapshot))
         self._record("reset", recorded)
+
+    @overload
+    async def diff(
+        self, since: Snapshot | None = None, *, patch: Literal[False] = False, under: str = "/"
+    ) -> tuple[Change, ...]: ...
+    @overload
+    async def diff(self, since: Snapshot | None = None, *, patch: Literal[True], under: str = "/") -> str: ...
+    async def diff(self, since: Snapshot | None = None, *, patch: bool = False, under: str = "/") -> tuple[Change, ...] | str:
+        """What changed in the directory `under` since `since`, or since the sandbox was ready or last reset.
+
+        As paths; or as a patch that `git apply` takes, its names relative to `under`.
+        """
+        with span("diff", self._name) as recorded:
+            changes = await self._answer("diff", self._live().diff(since, contents=patch), self._timeout_s + ANSWER_GRACE_S)
+            found: tuple[Change, ...] | str = below(under, changes)
+            if patch:
+                found = await self._answer("diff", patch_of(self._live(), found, under), self._timeout_s + ANSWER_GRACE_S)
+        self._record("diff", recorded)
+        return found
 
     def _record(self, verb: str, span: Span) -> None:
         if self._recorder is not None:

@@ -20,6 +20,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     isolates: frozenset[Literal["files", "processes", "network", "ipc", "users"]] = frozenset()
     """What of one sandbox others (and the host) cannot see or touch."""
     snapshot: Literal["files", "processes"] | None = None
+    diff: frozenset[Literal["start", "snapshot"]] = frozenset()
+    """What `diff` compares with: the sandbox's own start, any snapshot that was taken of it."""
     stream: bool = False
     """`start`: output as it comes, stdin while it runs, signals."""
     sessions: bool = False
@@ -112,8 +114,23 @@ def _words(names: frozenset[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
+class SessionState(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot keeps of one session: the session of this name has it again in sandboxes of the snapshot."""
+
+    name: str
+    cwd: str
+    env: Mapping[str, str] = {}
+    """Exported variables, as far as they differ from what every action has; never one that holds a secret."""
+    unset: tuple[str, ...] = ()
+    """Variables that every action has and this session took away."""
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A saved state; it outlives its sandbox. `create(Snapshot)` makes fork a create."""
+    """A saved state; it outlives its sandbox. `create(Snapshot)` makes fork a create.
+
+    It holds the files and, of every session, the directory and the exported variables. It never holds /tmp and /dev/shm,
+    which are empty after every reset and fork, and no secret.
+    """
 
     id: str
     address: str
@@ -122,6 +139,22 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     carries: Literal["files", "processes"] = "files"
     size_bytes: int = 0
     lease_s: float | None = None
+    sessions: tuple[SessionState, ...] = ()
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One path that is not what it was.
+
+    A directory is listed if it was added or deleted, never because of what changed in it; of a deleted one, only itself.
+    """
+
+    path: str
+    """From the root, without a trailing slash."""
+    kind: Literal["added", "modified", "deleted"]
+    before: bytes | None = None
+    """If contents were asked for: a file's bytes, or a link's target, as they were."""
+    before_mode: int | None = None
+    """The same way: `st_mode`, the type included."""
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +208,13 @@ class Handle(Protocol):
     async def connect(self, port: int) -> "Connection": ...
     async def snapshot(self) -> Snapshot: ...
     async def reset(self, snapshot: Snapshot) -> None: ...
+    async def diff(self, since: Snapshot | None, *, contents: bool = False) -> "tuple[Change, ...]":
+        """What was changed since `since`, or since the sandbox was ready or last reset; sorted by path.
+
+        /tmp and what is mounted is left out. `contents`: with what files and links held before.
+        """
+        ...
+
     async def pause(self) -> None: ...
     async def resume(self) -> None: ...
     async def renew(self, lease_s: float) -> None: ...

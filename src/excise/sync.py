@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator, Coroutine, Generator, Iterable, Itera
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import cache
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, overload
 
 from excise import api, sandbox
 from excise.action import Action, Command, Event, FileInfo, Observation
 from excise.spec import Spec
-from excise.substrate import Capabilities, Snapshot, Substrate
+from excise.substrate import Capabilities, Change, Snapshot, Substrate
 from excise.substrate import Connection as AsyncConnection
 from excise.substrate import Process as AsyncProcess
 
@@ -292,6 +292,15 @@ class Sandbox:
 
     def reset(self, snapshot: Snapshot) -> None:
         _wait(self._box.reset(snapshot))
+
+    @overload
+    def diff(self, since: Snapshot | None = None, *, patch: Literal[False] = False, under: str = "/") -> tuple[Change, ...]: ...
+    @overload
+    def diff(self, since: Snapshot | None = None, *, patch: Literal[True], under: str = "/") -> str: ...
+    def diff(self, since: Snapshot | None = None, *, patch: bool = False, under: str = "/") -> tuple[Change, ...] | str:
+        if patch:
+            return _wait(self._box.diff(since, patch=True, under=under))
+        return _wait(self._box.diff(since, under=under))
 
     def pause(self) -> None:
         _wait(self._box.pause())

@@ -1,5 +1,7 @@
 """The start state: steps, boot and ready; and snapshot, reset and fork, which lead back to it."""
 
+import posixpath
+
 from excise.action import Shell, Write
 from excise.contract import scripts
 from excise.contract.bench import CREATE_S, Bench
@@ -7,7 +9,7 @@ from excise.contract.case import broken, case, equal, expect, succeeded, told
 from excise.contract.watch import beating, exists, nap
 from excise.errors import CreateError, ExciseError, SandboxLost
 from excise.sandbox import Sandbox
-from excise.spec import Step
+from excise.spec import Secret, Step
 from excise.substrate import Snapshot
 
 SNAPSHOT = ("snapshot",)
@@ -55,7 +57,7 @@ async def boot_runs_and_ready_passes(bench: Bench) -> None:
     await beating(box, "what boot started")
 
 
-async def _snapshot(bench: Bench, box: Sandbox) -> Snapshot:
+async def snapshot_of(bench: Bench, box: Sandbox) -> Snapshot:
     """A snapshot that is discarded at the case's end."""
     snapshot = await box.snapshot()
 
@@ -75,7 +77,7 @@ async def reset_restores_files(bench: Bench) -> None:
     box = await bench.sandbox()
     await box.write("changed", b"before", mode=0o640)
     await box.write("removed", b"before")
-    snapshot = await _snapshot(bench, box)
+    snapshot = await snapshot_of(bench, box)
     added = ["added", "new/deep"]
     if "files" in bench.capabilities.isolates:
         added += [f"/tmp/{bench.nonce}", f"/dev/shm/{bench.nonce}"]
@@ -98,7 +100,7 @@ async def reset_restores_files(bench: Bench) -> None:
 )
 async def reset_kills_processes(bench: Bench) -> None:
     box = await bench.sandbox()
-    snapshot = await _snapshot(bench, box)
+    snapshot = await snapshot_of(bench, box)
     succeeded(await box.run(scripts.LEAVE_BEAT), "leaving a process running")
     await beating(box, "the process that was left running")
     await box.reset(snapshot)
@@ -113,7 +115,7 @@ async def reset_kills_processes(bench: Bench) -> None:
 )
 async def reset_forgets_sessions(bench: Bench) -> None:
     box = await bench.sandbox()
-    snapshot = await _snapshot(bench, box)
+    snapshot = await snapshot_of(bench, box)
     succeeded(await box.run(scripts.SET_PLAIN, session="main"), "setting a variable")
     await box.reset(snapshot)
     equal((await box.run(scripts.SHOW_PLAIN, session="main")).stdout, b"[]\n", "a session's variable after a reset")
@@ -126,7 +128,7 @@ async def reset_forgets_sessions(bench: Bench) -> None:
 )
 async def reset_runs_boot(bench: Bench) -> None:
     box = await bench.sandbox(boot=(Shell(scripts.BOOT),), ready=(Shell(scripts.IS_UP), Shell(scripts.COUNT_PROBE)))
-    snapshot = await _snapshot(bench, box)
+    snapshot = await snapshot_of(bench, box)
     await box.reset(snapshot)
     equal(await box.read("probes"), b"probe\nprobe\n", "what ready probes wrote, once at create and once at reset")
     await beating(box, "what boot started")
@@ -139,7 +141,7 @@ async def reset_runs_boot(bench: Bench) -> None:
 )
 async def no_answer_across_reset(bench: Bench) -> None:
     box = await bench.sandbox()
-    snapshot = await _snapshot(bench, box)
+    snapshot = await snapshot_of(bench, box)
     task = bench.begin(box.run(scripts.SAY_STARTED_THEN_SLEEP))
     succeeded(await box.run(scripts.WAIT_FOR_STARTED), "waiting for the action to begin")
     await box.reset(snapshot)
@@ -190,3 +192,57 @@ async def snapshot_outlives_its_sandbox(bench: Bench) -> None:
     except ExciseError:
         return
     broken("a sandbox was made from a discarded snapshot")
+
+
+@case(
+    promise="A snapshot keeps the directory and the exported variables of every session, for resets and forks.",
+    why="An agent that had changed into the repository and activated its environment would go on elsewhere, without it.",
+    needs=(*SNAPSHOT, "sessions"),
+)
+async def snapshot_keeps_sessions(bench: Bench) -> None:
+    box = await bench.sandbox()
+    succeeded(await box.run(scripts.MOVE_AND_EXPORT, session="main"), "changing directory and exporting a variable")
+    snapshot = await snapshot_of(bench, box)
+    workdir = (await box.run(scripts.PRINT_WORKDIR)).stdout.decode().strip()
+    wanted = posixpath.join(workdir, "a b") + "\n[it's two]\n[]\n"
+    await box.reset(snapshot)
+    equal((await box.run(scripts.SHOW_MOVED, session="main")).text, wanted, "a session's state after a reset")
+    async with box.fork(2) as group:  # of a session that was itself carried
+        for child in group:
+            equal((await child.run(scripts.SHOW_MOVED, session="main")).text, wanted, "a session's state in a fork")
+    plain = await box.run(scripts.SHOW_MOVED, session="other")
+    equal(plain.text, f"{workdir}\n[]\n[]\n", "another session's state")
+
+
+@case(
+    promise="A snapshot keeps neither /tmp nor /dev/shm: both are empty after every reset and fork.",
+    why="They are memory on one substrate and files on another; a start state must not depend on which.",
+    needs=(*SNAPSHOT, "isolates.files"),
+)
+async def snapshot_keeps_no_tmp(bench: Bench) -> None:
+    box = await bench.sandbox()
+    paths = [f"/tmp/{bench.nonce}", f"/tmp/.{bench.nonce}/deep", f"/dev/shm/{bench.nonce}"]
+    for path in paths:
+        await box.write(path, b"before")
+    snapshot = await snapshot_of(bench, box)
+    for path in paths:
+        expect(await exists(box, path), f"the snapshot took {path} from its sandbox")
+    await box.reset(snapshot)
+    for again in (box, await bench.sandbox(snapshot)):
+        for path in ("/tmp", "/dev/shm"):
+            equal([entry.name for entry in await again.list(path)], [], f"what is in {path} of a snapshot")
+
+
+@case(
+    promise="A secret is in no snapshot, also not by way of a session's variables; sandboxes of it have it all the same.",
+    why="Snapshots are kept, listed and shared by people who were never given the secret.",
+    needs=SNAPSHOT,
+)
+async def snapshot_keeps_no_secret(bench: Bench) -> None:
+    box = await bench.sandbox(secrets={"TOKEN": Secret(bench.nonce)})
+    if bench.capabilities.sessions:
+        succeeded(await box.run(scripts.EXPORT_TOKEN, session="main"), "exporting a copy of a secret")
+    snapshot = await snapshot_of(bench, box)
+    expect(bench.nonce not in repr(snapshot), "the snapshot shows a secret")
+    again = await bench.sandbox(snapshot)
+    equal((await again.run(scripts.PRINT_TOKEN)).stdout.decode(), bench.nonce, "the secret in a sandbox of the snapshot")

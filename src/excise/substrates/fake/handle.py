@@ -11,8 +11,9 @@ from excise.action import Action, Batch, Command, End, Exec, FileAction, Observa
 from excise.errors import CreateError, SandboxLost
 from excise.handles import combine, failed_file, make_ready, observe, start_up
 from excise.spec import Spec
-from excise.substrate import Connection, Snapshot
+from excise.substrate import Change, Connection, SessionState, Snapshot
 from excise.substrates.fake.connection import FakeConnection
+from excise.substrates.fake.diff import difference, without_unkept
 from excise.substrates.fake.files import Tree
 from excise.substrates.fake.life import Life
 from excise.substrates.fake.machine import Machine
@@ -47,6 +48,8 @@ class FakeHandle:
         """The snapshot this state came from: its steps were done then."""
         self._prepared = parent is not None
         self._is_ready = False
+        self._began_as = life.machine.tree
+        """As the files were when it was ready or last reset."""
         self._getting_ready = asyncio.Lock()
         self._closed = self._closing = False
         self._wedged = False
@@ -87,6 +90,7 @@ class FakeHandle:
                 except CreateError:
                     if "failed-step-is-create-error" not in self._broken:
                         raise
+            self._began_as = self.machine.tree.copy()
             self._is_ready = True
 
     async def _built(self) -> None:
@@ -222,17 +226,33 @@ class FakeHandle:
         if self._broken & {"reset-kills-processes", "reset-forgets-sessions"}:
             old.go_on(tree)
         else:
-            await self._begin_again(old, tree)
+            await self._begin_again(old, tree, snapshot.sessions)
         if "reset-runs-boot" not in self._broken:
             await start_up(self, self._scripted())
+        self._began_as = self.machine.tree.copy()
 
-    async def _begin_again(self, old: Life, tree: Tree) -> None:
+    async def _begin_again(self, old: Life, tree: Tree, sessions: tuple[SessionState, ...]) -> None:
         if "no-answer-across-reset" in self._broken:
             old.machine.kill_all()
         else:
             old.end("the sandbox was reset while the action ran")
         await old.machine.unwound()
-        self._life = self._substrate.life(tree, self.spec)
+        self._life = self._substrate.life(tree, self.spec, sessions)
+
+    async def diff(self, since: Snapshot | None, *, contents: bool = False) -> tuple[Change, ...]:
+        life = await self._dispatch()
+        before = self._began_as
+        if since is not None and "diff-since-snapshot" not in self._broken:
+            before = self._substrate.kept(since)
+        found = difference(before, life.machine.tree, contents=contents and "diff-as-patch" not in self._broken)
+        if "diff-tells-changes" in self._broken:
+            return tuple(Change(path=one.path, kind="added" if one.kind == "modified" else one.kind) for one in found)
+        return found
+
+    def saved(self) -> tuple[Tree, tuple[SessionState, ...]]:
+        """What a snapshot of this moment holds."""
+        tree = self.machine.tree
+        return tree.copy() if "snapshot-keeps-no-tmp" in self._broken else without_unkept(tree), self._life.session_states()
 
     async def pause(self) -> None:
         life = await self._dispatch()

@@ -5,10 +5,14 @@ import os
 import posixpath
 from collections.abc import Mapping
 
+import msgspec
+
 from excise.action import Command, Exec, Shell
 from excise.errors import SandboxLost, SpecError
 from excise.handles import environment
+from excise.session_state import kept
 from excise.spec import Spec
+from excise.substrate import SessionState
 from excise.substrates.fake.file_actions import FileWork
 from excise.substrates.fake.files import ROOT, SEARCH, Tree, Who
 from excise.substrates.fake.image import ENV, WORKDIR, limit
@@ -41,6 +45,8 @@ class Life:
         self.workdir = WORKDIR if spec.workdir is None or "workdir-is-honoured" in broken else spec.workdir
         tree.make_dir(self.workdir, parents=True)
         self.sessions: dict[str, Session] = {}
+        self._carried: dict[str, SessionState] = {}
+        """How sessions begin that a snapshot had."""
         self._under_way: set[FakeProcess] = set()
 
     def end(self, reason: str) -> None:
@@ -138,7 +144,7 @@ class Life:
         if self.machine.gone is not None:
             session.give_turn()
             raise SandboxLost(self.machine.gone)
-        self._stand_in(session, action)
+        self._stand_in(session, action, self._carried.pop(name, None))
         wires = Wires(action, self.broken)
         job = Job(is_action=True)
         wires.keys.writers = 0  # a session's command has no stdin of its own
@@ -147,7 +153,20 @@ class Life:
         command.begin(self.guest_s)
         return self._process(job, action, command, wires)
 
-    def _stand_in(self, session: Session, action: Shell) -> None:
+    def begin_sessions_with(self, states: tuple[SessionState, ...]) -> None:
+        if "snapshot-keeps-sessions" not in self.broken:
+            self._carried = {state.name: state for state in states}
+
+    def session_states(self) -> tuple[SessionState, ...]:
+        """What a snapshot keeps of the sessions, those included that nobody has used since they were carried here."""
+        spec = msgspec.structs.replace(self.spec, secrets={}) if "snapshot-keeps-no-secret" in self.broken else self.spec
+        base, found = self._env(None), dict(self._carried)
+        for name, session in self.sessions.items():
+            if session.shell is not None:
+                found[name] = kept(name, session.shell.proc.cwd, session.shell.exported(), base, spec)
+        return tuple(found.values())
+
+    def _stand_in(self, session: Session, action: Shell, carried: SessionState | None) -> None:
         """See to it that a living shell stands behind the session."""
         if session.shell is not None and "session-keeps-state" in self.broken:
             session.shell.proc.stop()
@@ -160,6 +179,9 @@ class Life:
             wires = Wires(action, self.broken)
             proc = self._spawn(session.shell.live, Job(), wires, Shell(""))
             proc.argv = ["bash"]
+            if carried is not None:
+                proc.cwd = carried.cwd if self.machine.tree.exists(carried.cwd) else proc.cwd
+                proc.env = {**{k: v for k, v in proc.env.items() if k not in carried.unset}, **carried.env}
             session.shell.attach(proc)
 
 

@@ -77,6 +77,12 @@ class SessionShell:
         assert self._proc is not None
         return self._proc
 
+    def exported(self) -> dict[str, str]:
+        """The variables its children see."""
+        assert self._shell is not None
+        memory = self._shell.memory
+        return {name: memory.variables[name] for name in memory.exported if name in memory.variables}
+
     def attach(self, proc: Proc) -> None:
         self._proc = proc
         self._shell = new_shell(proc)

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 from excise.address import Address
 from excise.errors import CreateError, SandboxLost, SpecError
 from excise.spec import Spec
-from excise.substrate import Capabilities, Listed, Snapshot, require
+from excise.substrate import Capabilities, Listed, SessionState, Snapshot, require
 from excise.substrates.fake.broken import BROKEN
 from excise.substrates.fake.builtins import programs
 from excise.substrates.fake.files import Directory, Tree
@@ -37,6 +37,7 @@ CAPABILITIES: Final = Capabilities(
     kernel="shared",
     isolates=frozenset({"files", "processes", "network", "ipc", "users"}),
     snapshot="files",
+    diff=frozenset({"start", "snapshot"}),
     stream=True,
     sessions=True,
     pty=True,
@@ -144,7 +145,7 @@ class FakeSubstrate:
         if self.chance.happens(self.fail_create):
             raise CreateError(f"{self.address} made no sandbox, as fail_create= asked; try again")
         self._made += 1
-        life = self.life(tree, spec)
+        life = self.life(tree, spec, () if isinstance(start, Spec) else start.sessions)
         parent = None if isinstance(start, Spec) else start.id
         made = FakeHandle(self, f"fake-{self._made}", life, labels, parent)
         made.lease_ends_s = made.born_s + lease_s
@@ -162,14 +163,15 @@ class FakeSubstrate:
             mount(tree, asked, sealed="mount-is-there" not in self.broken)
         return tree
 
-    def life(self, tree: Tree, spec: Spec) -> Life:
-        """A new life on `tree`, apart from all others."""
+    def life(self, tree: Tree, spec: Spec, sessions: tuple[SessionState, ...] = ()) -> Life:
+        """A new life on `tree`, apart from all others; its `sessions` begin so."""
         if "sandboxes-share-no-workdir" in self.broken:
             tree.root.entries[WORKDIR.strip("/")] = self._common
         if "sandboxes-share-no-files" in self.broken:
             tree.root.entries["tmp"] = self._common
         self._lives += 1
         life = Life(tree, spec, self._programs, namespace=self._lives, guest_s=self.guest_s, broken=self.broken)
+        life.begin_sessions_with(sessions)
         if "sandboxes-share-no-processes" in self.broken:
             life.machine.neighbours = tuple(other.machine for other in self._sandboxes.values())
         return life
@@ -179,7 +181,7 @@ class FakeSubstrate:
     def keep(self, handle: FakeHandle, parent: str | None) -> Snapshot:
         """Save a sandbox's files."""
         self._lives += 1
-        tree = handle.machine.tree.copy()
+        tree, sessions = handle.saved()
         made = Snapshot(
             id=f"fake-snapshot-{self._lives}",
             address=self.address,
@@ -187,6 +189,7 @@ class FakeSubstrate:
             parent=parent,
             carries="files",
             size_bytes=tree.used_bytes,
+            sessions=sessions,
         )
         self._snapshots[made.id] = Kept(tree, handle.id)
         return made
