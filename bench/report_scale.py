@@ -15,11 +15,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from excise.meter.records import Cell, Header, Plan, Provenance, Quiet, Trial
+from excise.meter.records import Cell
 from excise.meter.results import Writer
-from excise.trace import Span
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from made_results import made_header, made_trial
 
 ADDRESSES = ("chroot", "local", "bubblewrap", "docker", "docker+guest", "namespace", "runc", "gvisor", "vm", "pool:docker")
 EXCISE = str(Path(sys.executable).parent / "excise")
@@ -65,55 +68,21 @@ def make(path: Path, trials: int, actions: int) -> int:
     chance = random.Random(0)
     cells = tuple(Cell(address=address, workload=f"t0?actions={actions}") for address in ADDRESSES)
     blocks = max(2, trials // len(cells))
-    header = Header(id="r", started="2026-01-01T00:00:00Z", plan=Plan(cells=cells, reference="chroot"), provenance=origin())
-    with Writer(path, header) as writer:
+    with Writer(path, made_header(cells)) as writer:
         for block in range(blocks):
             busy = chance.lognormvariate(0, 0.2)
             for position, cell in enumerate(cells):
-                writer.add(trial(chance, (block, position), cell, actions, busy))
+                more = {"position": position, "noisy": chance.random() < 0.05, "written_bytes": 4096}
+                writer.add(made_trial(cell, block, rollout(chance, position, actions), noise=busy, **more))
     return blocks * len(cells)
 
 
-def trial(chance: random.Random, place: tuple[int, int], cell: Cell, actions: int, busy: float) -> Trial:
-    block, position = place
-    scale = busy * (1 + position) * 1e6
-    spans, at = [], 0
+def rollout(chance: random.Random, position: int, actions: int) -> Iterator[tuple[str, float, float | None, str]]:
+    """create, ready, the actions and cleanup, each of one to two milliseconds times the cell's place."""
     for index in range(actions + 3):
         name = "create" if index == 0 else "ready" if index == 1 else "cleanup" if index == actions + 2 else "action"
-        took = round(scale * (1 + chance.random()))
-        inside = took // 2 if name == "action" else None
-        kind = "exec" if name == "action" else ""
-        spans.append(Span(name, "0123abcd", at, at + took, kind=kind, guest_ns=inside, outcome="ok"))
-        at += took + 1000
-    return Trial(
-        run="r",
-        block=block,
-        position=position,
-        cell=cell,
-        warmup=block == 0,
-        noisy=chance.random() < 0.05,
-        wall_ns=at,
-        cpu_s=0.5,
-        written_bytes=4096,
-        quiet=Quiet(window_ns=20_000_000),
-        spans=tuple(spans),
-    )
-
-
-def origin() -> Provenance:
-    return Provenance(
-        host="h",
-        cpu="none",
-        cores=2,
-        memory_bytes=1,
-        kernel="none",
-        machine="none",
-        cgroup="v2",
-        filesystem="none",
-        mitigations={},
-        excise="0",
-        python="3.11",
-    )
+        took_ms = (1 + position) * (1 + chance.random())
+        yield (name, took_ms, took_ms / 2, "exec") if name == "action" else (name, took_ms, None, "")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """Results that were made up, through the writer that real ones go through: known costs, a little seeded noise."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from excise.meter.records import NULL, RESET, Cell, Harness, Header, Plan, Provenance, Quiet, Skipped, Trial
 from excise.meter.results import Writer
@@ -41,47 +42,55 @@ def actions_of(workload: str) -> int:
     return int(length) if length else {"t0": 10, "t1": 8, "t2": 12}[name]
 
 
-def trial(
-    run: str, block: int, cell: Cell, chance: random.Random, *, position: int, lane: int = 0, failure: str | None = None
-) -> Trial:
+Piece = tuple[str, float, float | None, str]
+"""Of a rollout: a span's name, its milliseconds, those of them inside, its kind."""
+
+
+def made_header(cells: Iterable[Cell], *, reference: str | None = "chroot", **more: Any) -> Header:
+    """Of run `r`, unless `id` says otherwise."""
+    image = more.pop("image", "host")
+    known = {"id": "r", "started": "2026-01-01T00:00:00Z", "provenance": ORIGIN} | more
+    return Header(plan=Plan(cells=tuple(cells), reference=reference, image=image), **known)
+
+
+def made_trial(cell: Cell, block: int, pieces: Iterable[Piece], *, noise: float = 1.0, **more: Any) -> Trial:
+    """The pieces one after the other, each `noise` times as long; block 0 warms up."""
+    spans: list[Span] = []
+    at = 0
+    for name, ms, inside_ms, kind in pieces:
+        inside_ns = None if inside_ms is None else round(inside_ms * noise * MS)
+        spans.append(Span(name, "0badcafe", at, at + round(ms * noise * MS), kind, inside_ns, outcome="ok"))
+        at = spans[-1].end_ns
+    known = {
+        "run": "r",
+        "position": 0,
+        "warmup": block == 0,
+        "apart_ns": sum(span.duration_ns for span in spans if span.name == NULL),
+        "cpu_s": 0.25,
+        "quiet": Quiet(window_ns=20 * MS),
+    }
+    return Trial(block=block, cell=cell, wall_ns=at, spans=tuple(spans), **(known | more))
+
+
+def trial(run: str, block: int, cell: Cell, chance: random.Random, **more: Any) -> Trial:
+    noise = chance.lognormvariate(0, 0.1) * cell.concurrency**0.5
+    length = actions_of(cell.workload)
+    return made_trial(cell, block, pieces(cell, length), noise=noise, run=run, cpu_s=0.1, written_bytes=4096 * length, **more)
+
+
+def pieces(cell: Cell, length: int) -> Iterator[Piece]:
     start, dispatch, cleanup, clock = COSTS_MS.get(cell.address, COSTS_MS["docker"])
     dispatch = max(0.1, dispatch + SHELL_MS[cell.shell])
     work = WORK_MS[cell.workload.partition("?")[0]]
-    noise = chance.lognormvariate(0, 0.1) * cell.concurrency**0.5
-    spans: list[Span] = []
-    at = 0
-
-    def add(name: str, ms: float, kind: str = "", inside_ms: float | None = None) -> None:
-        nonlocal at
-        inside = None if inside_ms is None else round(inside_ms * noise * MS)
-        spans.append(Span(name, "0badcafe", at, at + round(ms * noise * MS), kind, inside, outcome="ok"))
-        at = spans[-1].end_ns
-
     if cell.reset == "recreate":
-        add("create", start * 0.8)
-        add("ready", start * 0.2)
+        yield from (("create", start * 0.8, None, ""), ("ready", start * 0.2, None, ""))
     else:
-        add(RESET, RESET_MS)
-    for number in range(actions_of(cell.workload)):
-        add("action", dispatch + work, ("exec", "shell", "write", "read")[number % 4], work if clock else None)
-        add(NULL, dispatch + 0.5, "exec", 0.5 if clock else None)
+        yield RESET, RESET_MS, None, ""
+    for number in range(length):
+        yield "action", dispatch + work, work if clock else None, ("exec", "shell", "write", "read")[number % 4]
+        yield NULL, dispatch + 0.5, 0.5 if clock else None, "exec"
     if cell.reset == "recreate":
-        add("cleanup", cleanup)
-    return Trial(
-        run=run,
-        block=block,
-        position=position,
-        cell=cell,
-        lane=lane,
-        warmup=block == 0,
-        wall_ns=at,
-        apart_ns=sum(span.duration_ns for span in spans if span.name == NULL),
-        cpu_s=0.1,
-        written_bytes=4096 * actions_of(cell.workload),
-        quiet=Quiet(window_ns=20 * MS, busy_s=0.0),
-        failure=failure,
-        spans=tuple(spans),
-    )
+        yield "cleanup", cleanup, None, ""
 
 
 def plain_cells(addresses: Iterable[str] = COSTS_MS, workloads: Iterable[str] = ("t0",)) -> tuple[Cell, ...]:
@@ -109,14 +118,9 @@ def write(
     origin: Provenance = ORIGIN,
 ) -> Path:
     """A results directory; every third trial of the address `failing` fails."""
-    header = Header(
-        id="20260101T000000Z-abcdef",
-        started="2026-01-01T00:00:00Z",
-        plan=Plan(cells=cells, reference=reference, image="excise/base"),
-        provenance=origin,
-        skipped=skipped,
-        harness=Harness(rollout_s=0.0001, action_s=0.00001),
-    )
+    harness = Harness(rollout_s=0.0001, action_s=0.00001)
+    known = {"id": "20260101T000000Z-abcdef", "provenance": origin, "skipped": skipped, "harness": harness}
+    header = made_header(cells, reference=reference, image="excise/base", **known)
     chance = random.Random(7)  # noqa: S311 - made up, and the same every time
     with Writer(path, header) as writer:
         for block in range(blocks + 1):

@@ -4,47 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from excise.meter.records import NULL, Cell, Harness, Header, Plan, Provenance, Quiet, Skipped, Trial
+from excise.meter.records import NULL, Cell, Harness, Quiet, Skipped
 from excise.meter.results import Results
 from excise.stats.run import Run
-from excise.trace import Span
+from made_results import MS, made_header, made_trial
 
-MS = 10**6
 ADDRESSES = ("chroot", "docker", "docker?host=tcp://10.0.0.17:2375")
-ORIGIN = Provenance(
-    host="h",
-    cpu="A CPU",
-    cores=2,
-    memory_bytes=1,
-    kernel="Linux 6",
-    machine="x86_64",
-    cgroup="v2",
-    filesystem="ext4",
-    mitigations={},
-    excise="0.1.0",
-    python="3.11",
-)
 
 
 def trial(block, address, durations_ms, failure=None):
-    at, spans = 0, []
-    for name, ms, guest_ms in durations_ms:
-        guest_ns = None if guest_ms is None else round(guest_ms * MS)
-        spans.append(Span(name, "s", at, at + round(ms * MS), guest_ns=guest_ns))
-        at += round(ms * MS)
-    return Trial(
-        run="r",
-        block=block,
-        position=0,
-        cell=Cell(address=address, workload="t0?actions=1"),
-        warmup=block == 0,
-        wall_ns=at,
-        apart_ns=sum(span.duration_ns for span in spans if span.name == NULL),
-        cpu_s=0.25,
-        quiet=Quiet(window_ns=20 * MS, busy_s=0.01),
-        failure=failure,
-        spans=tuple(spans),
-    )
+    pieces = [(name, ms, guest_ms, "") for name, ms, guest_ms in durations_ms]
+    cell = Cell(address=address, workload="t0?actions=1")
+    return made_trial(cell, block, pieces, quiet=Quiet(window_ns=20 * MS, busy_s=0.01), failure=failure)
 
 
 def block(number):
@@ -58,11 +29,9 @@ def block(number):
 
 
 def make_run(blocks, path=Path("results/x"), *, reference="chroot"):
-    header = Header(
-        id="r",
-        started="2026-01-01T00:00:00Z",
-        plan=Plan(cells=tuple(Cell(address=a, workload="t0?actions=1") for a in ADDRESSES), reference=reference),
-        provenance=ORIGIN,
+    header = made_header(
+        (Cell(address=address, workload="t0?actions=1") for address in ADDRESSES),
+        reference=reference,
         skipped=(Skipped("runc", "runc is not installed; apt-get install runc"),),
         harness=Harness(rollout_s=0.0001, action_s=0.00001),
     )
