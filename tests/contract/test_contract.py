@@ -1,7 +1,12 @@
-"""Every substrate of ours is held against the contract: one test for each address and promise."""
+"""Every substrate of ours is held against the contract: one test for each address and promise.
+
+The cases of an address run side by side, since most of their time is spent waiting for the substrate: the first test of an
+address judges every case that was chosen, and each test tells its own verdict.
+"""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
 
 import pytest
 
@@ -12,26 +17,45 @@ from excise.spec import Spec
 from excise.substrates.fake import virtual_time
 
 ADDRESSES = ("local", "chroot", "chroot+guest", "namespace", "docker", "docker+guest", "bubblewrap", "runc")
+JOBS = 8
+LONGEST_S = 300
+"""All cases of an address. One that hangs is ended by its own deadline long before, and named."""
 
 
-async def judged(address: str, case: Case) -> Verdict:
+async def judged(address: str, names: Collection[str], jobs: int) -> dict[str, Verdict]:
     async with connect(address) as substrate:
-        (verdict,) = await check(substrate, Spec(), only={case.name})
-        return verdict
+        verdicts = await check(substrate, Spec(), only=names, jobs=jobs)
+    return {verdict.case.name: verdict for verdict in verdicts}
+
+
+@pytest.fixture(scope="session")
+def verdicts(request: pytest.FixtureRequest) -> Callable[[str], Mapping[str, Verdict]]:
+    """`verdicts(address)`: of the cases that this run chose, by name."""
+    chosen: dict[str, set[str]] = {}
+    for item in request.session.items:
+        if isinstance(item, pytest.Function) and item.function is test_keeps:
+            address, case = (item.callspec.params[name] for name in ("address", "case"))
+            assert isinstance(address, str)
+            assert isinstance(case, Case)
+            chosen.setdefault(address, set()).add(case.name)
+    return cache(lambda address: asyncio.run(judged(address, chosen[address], JOBS)))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_fake_keeps(case: Case) -> None:
     """The fake declares all there is, so that every case is seen both kept (here) and broken (in test_broken)."""
-    verdict = virtual_time.run(judged("fake", case))
+    verdict = virtual_time.run(judged("fake", {case.name}, jobs=1))[case.name]
     assert (verdict.outcome, verdict.reason) == ("kept", "")
 
 
+@pytest.mark.timeout(LONGEST_S)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_keeps(address: str, case: Case, runs_here: Callable[[str], None]) -> None:
+def test_keeps(
+    address: str, case: Case, runs_here: Callable[[str], None], verdicts: Callable[[str], Mapping[str, Verdict]]
+) -> None:
     runs_here(address)
-    verdict = asyncio.run(judged(address, case))
+    verdict = verdicts(address)[case.name]
     if verdict.outcome == "not declared":
         pytest.skip(verdict.reason)
     assert (verdict.outcome, verdict.reason) == ("kept", ""), case.promise

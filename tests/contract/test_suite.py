@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import aclosing
 from typing import Any
 
 import pytest
@@ -177,3 +178,103 @@ def test_an_image_that_works_in_the_root_directory_breaks_no_promise() -> None:
             return await suite.check(substrate, Spec(workdir="/"))
 
     assert [v.case.name for v in virtual_time.run(checked()) if v.outcome == "broken"] == []
+
+
+def made(name: str, *, alone: bool = False) -> Case:
+    async def nothing(_: Bench) -> None: ...
+
+    return Case(name=name, promise="p", why="w", alone=alone, run=nothing)
+
+
+def ran(cases: list[Case], jobs: int) -> list[str]:
+    """What begins and ends when, of cases that each wait for a turn or two of the loop."""
+    seen: list[str] = []
+
+    async def judged(one: Case) -> suite.Verdict:
+        seen.append(f"begin {one.name}")
+        await asyncio.sleep(0.01)
+        seen.append(f"end {one.name}")
+        return suite.Verdict(case=one, outcome="kept")
+
+    async def all_of_them() -> list[str]:
+        return [v.case.name async for v in suite.as_they_end(cases, jobs, judged)]
+
+    assert sorted(virtual_time.run(all_of_them())) == sorted(one.name for one in cases)
+    return seen
+
+
+def test_cases_run_side_by_side_and_never_more_than_asked() -> None:
+    seen = ran([made(name) for name in "abcde"], 2)
+    assert seen[:2] == ["begin a", "begin b"]
+    begun = [sum(1 if line.startswith("begin") else -1 for line in seen[: n + 1]) for n in range(len(seen))]
+    assert max(begun) == 2
+
+
+def test_one_at_a_time_keeps_the_suites_order() -> None:
+    assert ran([made("a", alone=True), made("b")], 1) == ["begin a", "end a", "begin b", "end b"]
+
+
+def test_a_case_that_must_be_alone_is() -> None:
+    seen = ran([made("a", alone=True), made("b"), made("c"), made("d", alone=True)], 3)
+    assert seen == ["begin b", "begin c", "end b", "end c", "begin a", "end a", "begin d", "end d"]
+
+
+def test_who_stops_listening_ends_what_runs() -> None:
+    ended: list[str] = []
+
+    async def judged(one: Case) -> suite.Verdict:
+        try:
+            await asyncio.sleep(0 if one.name == "a" else 1000)
+        finally:
+            ended.append(one.name)
+        return suite.Verdict(case=one, outcome="kept")
+
+    async def checked() -> None:
+        async with aclosing(suite.as_they_end([made(name) for name in "abc"], 2, judged)) as verdicts:
+            assert (await anext(verdicts)).case.name == "a"
+
+    virtual_time.run(checked())
+    assert ended == ["a", "b"]
+
+
+@pytest.mark.parametrize("broken", ["exit-code", "many-at-once", "stalled-reader-stalls-only-itself", "cancel-create-leaks-nothing"])
+def test_side_by_side_the_same_is_found(broken: str) -> None:
+    async def checked(jobs: int) -> tuple[suite.Verdict, ...]:
+        async with connect(f"fake:broken={broken}") as substrate:
+            return await suite.check(substrate, Spec(), jobs=jobs)
+
+    alone, beside = virtual_time.run(checked(1)), virtual_time.run(checked(8))
+    assert broken in [v.case.name for v in beside if v.outcome == "broken"]
+    assert [(v.case.name, v.outcome) for v in beside] == [(v.case.name, v.outcome) for v in alone]
+    assert tuple(v.case for v in beside) == suite.CASES
+
+
+def test_a_case_that_hangs_is_named_and_the_others_go_on() -> None:
+    async def checked() -> tuple[suite.Verdict, ...]:
+        async with connect("fake:broken=concurrent-actions") as substrate:
+            return await suite.check(substrate, Spec(), only={"exit-code", "concurrent-actions", "cwd"}, jobs=2, deadline_s=5.0)
+
+    verdicts = {v.case.name: v for v in virtual_time.run(checked())}
+    assert verdicts["concurrent-actions"].reason == "it did not end within 5 s"
+    assert {verdicts[name].outcome for name in ("exit-code", "cwd")} == {"kept"}
+
+
+def test_a_case_that_leaves_a_sandbox_is_named() -> None:
+    async def forgets(bench: Bench) -> None:
+        await bench.substrate.create(bench.spec, deadline_s=5.0, lease_s=600.0, labels=bench.labels, request_id=bench.nonce)
+
+    async def judged() -> suite.Verdict:
+        async with connect("fake") as substrate:
+            one = case(promise="p", why="w")(forgets)
+            return await suite.judge(one, substrate, await substrate.probe(), Spec(), 20.0)
+
+    assert virtual_time.run(judged()).reason == "closing failed: 1 of its sandboxes are still there"
+
+
+def test_no_cases_at_a_time_is_refused() -> None:
+    async def checked() -> None:
+        async with connect("fake") as substrate:
+            await suite.check(substrate, Spec(), jobs=0)
+
+    with pytest.raises(SpecError, match="0 cases at a time"):
+        virtual_time.run(checked())

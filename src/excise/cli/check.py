@@ -33,7 +33,7 @@ Exit code: 1 if a promise is broken or no sandbox can be made; 2 when the reques
 
 Examples:
   excise check local
-  excise check docker bubblewrap --image excise/base
+  excise check docker bubblewrap --image excise/base -j 8
   excise check chroot --case cwd --case stdin-reaches
   excise check fake:broken=cwd
   excise check meter
@@ -58,6 +58,7 @@ def run_check(
     case: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     list_: Annotated[bool, Parameter(name="--list", negative="", show_default=False)] = False,
     image: str = "host",
+    jobs: Annotated[int, Parameter(name=("--jobs", "-j"))] = 1,
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> int:
     """Check that substrates keep every promise of the contract, as far as they declare the ability for it; or the meter.
@@ -72,6 +73,8 @@ def run_check(
         Show the cases and why each is there, and check nothing.
     image
         The root filesystem to check on.
+    jobs
+        How many cases may run at a time; those that look at what all share run alone, at the end.
     json
         Print the verdicts as JSON at the end, and nothing else.
     """
@@ -86,7 +89,7 @@ def run_check(
         if address == METER:
             lines.extend(_check_meter(_ignore_line if json else _print_line))
             continue
-        verdicts = _runner(address)(_check(address, Spec(image=image), only, _ignore if json else _print_verdict))
+        verdicts = _runner(address)(_check(address, Spec(image=image), only, jobs, _ignore if json else _print_verdict))
         lines.extend(_line(address, verdict) for verdict in verdicts)
         if not json:
             _print_summary(address, verdicts)
@@ -128,11 +131,11 @@ def _runner(address: str) -> Callable[[Coroutine[Any, Any, tuple[Verdict, ...]]]
 
 
 async def _check(
-    address: str, spec: Spec, only: Collection[str] | None, on_verdict: Callable[[Verdict], None]
+    address: str, spec: Spec, only: Collection[str] | None, jobs: int, on_verdict: Callable[[Verdict], None]
 ) -> tuple[Verdict, ...]:
     async with connect(address) as substrate:
         await _make_one(substrate, spec)
-        return await check(substrate, spec, only=only, on_verdict=on_verdict)
+        return await check(substrate, spec, only=only, jobs=jobs, on_verdict=on_verdict)
 
 
 async def _make_one(substrate: Substrate, spec: Spec) -> None:

@@ -23,14 +23,16 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """What users of such interfaces are bitten by."""
     needs: tuple[str, ...] = ()
     """Abilities without which there is nothing to judge: `stream`, or a member of a set, as `limits.pids`."""
+    alone: bool = False
+    """It looks at what all cases share, as this process's descriptors: none may run beside it."""
     run: Body
 
 
-def case(*, promise: str, why: str, needs: tuple[str, ...] = ()) -> Callable[[Body], Case]:
+def case(*, promise: str, why: str, needs: tuple[str, ...] = (), alone: bool = False) -> Callable[[Body], Case]:
     """Make a case of an async function; its name, with dashes, names the promise."""
 
     def made(body: Body) -> Case:
-        return Case(name=body.__name__.replace("_", "-"), promise=promise, why=why, needs=needs, run=body)
+        return Case(name=body.__name__.replace("_", "-"), promise=promise, why=why, needs=needs, alone=alone, run=body)
 
     return made
 

@@ -65,6 +65,7 @@ async def _labelled(bench: Bench, labels: dict[str, str]) -> Handle:
     promise="collect removes a sandbox whose lease ran out, says so, and spares those whose lease runs.",
     why="The client that would have closed it is dead; without a lease nobody ever will.",
     needs=ATTACH,
+    alone=True,
 )
 async def collect_takes_the_expired(bench: Bench) -> None:
     kept, expired = await bench.handle(), await bench.handle()

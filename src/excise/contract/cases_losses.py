@@ -72,6 +72,7 @@ async def request_id_is_idempotent(bench: Bench) -> None:
 @case(
     promise="Cancelling a create at any await leaks nothing.",
     why="Trainers cancel whole batches; a container a cancelled create leaves behind is nobody's to remove.",
+    alone=True,
 )
 async def cancel_create_leaks_nothing(bench: Bench) -> None:
     loop = asyncio.get_running_loop()
@@ -154,6 +155,7 @@ async def lost_is_not_a_result(bench: Bench) -> None:
 @case(
     promise="Nothing of a closed sandbox is left: no process, no directory, no entry, no descriptor.",
     why="A machine that runs a million rollouts finds every leak of one.",
+    alone=True,
 )
 async def close_leaves_nothing(bench: Bench) -> None:
     await (await bench.sandbox()).close()  # opens what a substrate keeps open for later

@@ -76,8 +76,7 @@ async def session_timeout_spares_earlier(bench: Bench) -> None:
 )
 async def session_stuck_shell_replaced(bench: Bench) -> None:
     box = await bench.sandbox()
-    seen = await box.run(scripts.STUCK, session="main", timeout_s=2.0)
-    expect(seen.end is End.TIMED_OUT, f"a stuck shell is told as {told(seen)}")
+    seen = await time_out(box, scripts.STUCK, session="main")
     expect(seen.session_replaced, "the Observation does not say that the shell was replaced")
     await silent(box, "the stuck shell")
     await _usable(box, "a stuck shell")

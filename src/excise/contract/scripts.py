@@ -43,7 +43,7 @@ BEAT_IN_CHILD = f"({BEAT}) & sleep 1000"
 BEAT_DETACHED = f"setsid sh -c '({BEAT}) </dev/null >/dev/null 2>&1 &' & sleep 1000"
 BEAT_UNMARKED = f"env -i PATH=\"$PATH\" setsid sh -c '({BEAT}) </dev/null >/dev/null 2>&1 &' & sleep 1000"
 BEAT_THERE = 'while :; do echo x >> "$1"; sleep 0.02; done'  # args: an absolute path
-SPEAK_THEN_SLEEP = "echo before; echo aside >&2; sleep 1000"
+SPEAK_THEN_BEAT = f"echo before; echo aside >&2; {BEAT}"
 
 # ---- sessions
 SET_STATE = "cd sub; plain=one; export EXPORTED=two; greet() { echo three; }"

@@ -2,7 +2,9 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Collection, Coroutine
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
+from contextlib import aclosing
 from types import ModuleType
 from typing import Any, Literal
 
@@ -22,7 +24,7 @@ from excise.contract import (
     cases_streams,
 )
 from excise.contract.bench import Bench
-from excise.contract.case import Case, declared
+from excise.contract.case import Case, declared, expect
 from excise.errors import SpecError
 from excise.spec import Spec
 from excise.substrate import Capabilities, Substrate
@@ -78,16 +80,47 @@ async def check(
     only: Collection[str] | None = None,
     on_verdict: Callable[[Verdict], None] | None = None,
     deadline_s: float = DEADLINE_S,
+    jobs: int = 1,
 ) -> tuple[Verdict, ...]:
-    """Run the cases (`only` these, if named) one after another; `on_verdict` hears of each as it ends."""
+    """Run the cases (`only` these, if named), up to `jobs` at a time; `on_verdict` hears of each as it ends.
+
+    The verdicts come back in the suite's order.
+    """
+    if jobs < 1:
+        raise SpecError(f"{jobs} cases at a time is not possible: say 1 or more")
     cases = CASES if only is None else named(only)
     capabilities = await substrate.probe()
-    verdicts: list[Verdict] = []
-    for case in cases:
-        verdicts.append(await judge(case, substrate, capabilities, spec, deadline_s))
-        if on_verdict is not None:
-            on_verdict(verdicts[-1])
-    return tuple(verdicts)
+
+    def judged(case: Case) -> Coroutine[Any, Any, Verdict]:
+        return judge(case, substrate, capabilities, spec, deadline_s)
+
+    verdicts: dict[str, Verdict] = {}
+    async with aclosing(as_they_end(cases, jobs, judged)) as ended:
+        async for verdict in ended:
+            verdicts[verdict.case.name] = verdict
+            if on_verdict is not None:
+                on_verdict(verdict)
+    return tuple(verdicts[case.name] for case in cases)
+
+
+async def as_they_end(
+    cases: Sequence[Case], jobs: int, judged: Callable[[Case], Coroutine[Any, Any, Verdict]]
+) -> AsyncGenerator[Verdict]:
+    """The verdicts as they come; those that must be alone run after the others. Whoever stops listening cancels the rest."""
+    waiting = deque(cases if jobs == 1 else sorted(cases, key=lambda case: case.alone))
+    running: set[asyncio.Task[Verdict]] = set()
+    try:
+        while waiting or running:
+            while waiting and len(running) < (1 if waiting[0].alone else jobs):
+                running.add(asyncio.ensure_future(judged(waiting.popleft())))
+            ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in ended:
+                yield task.result()
+    finally:
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
 
 
 async def judge(case: Case, substrate: Substrate, capabilities: Capabilities, spec: Spec, deadline_s: float) -> Verdict:
@@ -103,9 +136,16 @@ async def judge(case: Case, substrate: Substrate, capabilities: Capabilities, sp
     except asyncio.CancelledError:
         await _within(bench.close(), GRACE_S, "")
         raise
-    closing = await _within(bench.close(), GRACE_S, f"its sandboxes did not close within {GRACE_S:g} s")
+    closing = await _within(_leave_nothing(bench), GRACE_S, f"its sandboxes did not close within {GRACE_S:g} s")
     reason = reason or (closing and f"closing failed: {closing}")
     return Verdict(case=case, outcome="broken" if reason else "kept", reason=reason or "", duration_s=loop.time() - begun)
+
+
+async def _leave_nothing(bench: Bench) -> None:
+    """Close, and look: cases may run side by side, so what one leaves behind is looked for under its own label."""
+    await bench.close()
+    left = await bench.substrate.list(bench.labels) if bench.capabilities.attach else ()
+    expect(not left, f"{len(left)} of its sandboxes are still there")
 
 
 async def _within(work: Coroutine[Any, Any, None], deadline_s: float, late: str) -> str | None:

@@ -64,13 +64,20 @@ async def silent(box: Sandbox, who: str, path: str = "beat") -> None:
     expect(await size_bytes(box, path) == before, f"{who} is still alive")
 
 
-async def time_out(box: Sandbox, script: str, *, session: str | None = None, path: str = "beat") -> None:
+async def time_out(box: Sandbox, script: str, *, session: str | None = None, path: str = "beat") -> Observation:
     """Let a script that beats run into a timeout; on a busy machine a longer one, so that it has begun to beat."""
-    for timeout_s in TIMEOUTS_S:
-        seen = await box.run(script, timeout_s=timeout_s, session=session)
-        expect(seen.end is End.TIMED_OUT, f"an action that outlasts its timeout is told as {told(seen)}")
+    seen = await _timed_out(box, script, TIMEOUTS_S[0], session)
+    for timeout_s in TIMEOUTS_S[1:]:
         if await exists(box, path):
-            return
+            break
+        seen = await _timed_out(box, script, timeout_s, session)
+    return seen
+
+
+async def _timed_out(box: Sandbox, script: str, timeout_s: float, session: str | None) -> Observation:
+    seen = await box.run(script, timeout_s=timeout_s, session=session)
+    expect(seen.end is End.TIMED_OUT, f"an action that outlasts its timeout is told as {told(seen)}")
+    return seen
 
 
 async def workdir(box: Sandbox) -> str:
