@@ -9,7 +9,8 @@ from excise.action import Action, Batch, Command, End, Exec, Exit, Keep, Observa
 from excise.errors import CreateError, ExciseError, SandboxLost, SpecError
 from excise.output import Kept
 from excise.spec import Spec
-from excise.substrate import Connection, Handle, Process, Snapshot, unsupported
+from excise.substrate import Change, Connection, Handle, Process, Snapshot, unsupported
+from excise.trace import SETUP, begin_stage
 
 FIRST_PROBE_PAUSE_S = 0.01
 LONGEST_PROBE_PAUSE_S = 0.5
@@ -78,7 +79,10 @@ async def make_ready(
     answer = await handle.run(first if first is not None else Exec(("true",), timeout_s=60))
     if not answer.ok:
         raise _no_first_result(answer, spec)
-    for step in spec.all_steps():
+    steps = spec.all_steps()
+    if steps:
+        begin_stage(SETUP)
+    for step in steps:
         seen = await handle.run(Batch(step.actions))
         if not seen.ok:
             raise CreateError(f"step {step.name!r} failed: {_last_words(seen.parts[-1], spec)}")
@@ -114,6 +118,8 @@ def without_secrets(text: str, spec: Spec) -> str:
 
 async def start_up(handle: Handle, spec: Spec) -> None:
     """Boot commands and ready probes, as after every create, reset and fork."""
+    if spec.boot or spec.ready:
+        begin_stage(SETUP)
     for command in spec.boot:
         await handle.run(_left_running(command))
     for probe in spec.ready:
@@ -167,6 +173,9 @@ class Undeclared:
 
     async def reset(self, snapshot: Snapshot) -> None:
         raise unsupported(self._address, "reset")
+
+    async def diff(self, since: Snapshot | None, *, contents: bool = False) -> tuple[Change, ...]:
+        raise unsupported(self._address, "diff")
 
     async def pause(self) -> None:
         raise unsupported(self._address, "pause")

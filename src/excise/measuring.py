@@ -13,6 +13,8 @@ from excise.errors import ExciseError, SpecError
 from excise.meter.admission import Admitted, Field, admit
 from excise.meter.blocks import Progress
 from excise.meter.conduct import Request, bench_of, conduct, runnable
+from excise.meter.control import BLOCKS, add_control, refuse_awake
+from excise.meter.daemons import awake
 from excise.meter.forecast import Forecast, earlier, forecast
 from excise.meter.latency import Floor
 from excise.meter.latency_records import LatencyHeader, LatencyTrial
@@ -33,6 +35,9 @@ from excise.workloads.workload import Workload, hosted, own_image
 
 NOT_BY_DEFAULT = ("fake", "command")
 """Names that are measured only when asked for: one is no substrate of this machine, the other needs a file."""
+
+ADMIT_S = 20.0
+"""How long a substrate may take to show that it needs none of the daemons that are still."""
 
 CLOSE_S = 30.0
 """How long a substrate may take to close after a run."""
@@ -75,6 +80,34 @@ async def resume(path: Path, *, tell: Callable[[Progress], None]) -> Run:
         }
         results = await go_on(path, before, Field(seen=seen, reference=plan.reference), workloads, tell)
     return Run(results)
+
+
+async def control(path: Path, *, blocks: int = BLOCKS, tell: Callable[[Progress], None]) -> Run:
+    """Add control blocks to the run in `path`: its cells that need no daemon, while every daemon is still."""
+    before = interrupted(path)
+    refuse_awake(awake())
+    plan = before.header.plan
+    workloads = {name: make_workload(name) for name in dict.fromkeys(cell.workload for cell in plan.cells)}
+    async with AsyncExitStack() as closing:
+        for name, reason in (await _host(workloads.values(), closing)).items():
+            raise SpecError(f"{name} is in {path} and cannot be made ready now ({reason}): enable it, and run this again")
+        seen: dict[str, Admitted | Skipped] = {}
+        for address in dict.fromkeys(cell.address for cell in plan.cells):
+            seen[address] = await _admitted_soon(address, Spec(image=plan.image), closing)
+        field = Field(seen=seen, reference=plan.reference)
+        # Asking for a sandbox wakes a daemon that listens on a socket of the init system's.
+        refuse_awake(awake())
+        results = await add_control(path, before, field, workloads, tell=tell, blocks=blocks)
+    return Run(results)
+
+
+async def _admitted_soon(address: str, spec: Spec, closing: AsyncExitStack) -> Admitted | Skipped:
+    """Who needs a daemon that was halted gets no answer, and no refusal either."""
+    try:
+        async with asyncio.timeout(ADMIT_S):
+            return await admitted(address, spec, closing, named=False)
+    except TimeoutError:
+        return Skipped(address, f"it made no sandbox in {ADMIT_S:g} s without the daemons")
 
 
 @asynccontextmanager

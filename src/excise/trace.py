@@ -40,6 +40,7 @@ class Trace:
 
 
 _current: ContextVar[Trace | None] = ContextVar("excise_trace", default=None)
+_stage: ContextVar["stage | None"] = ContextVar("excise_stage", default=None)
 
 
 @contextmanager
@@ -71,3 +72,37 @@ class span:  # noqa: N801 - reads as a verb where it is used
         self._span.end_ns = now_ns()
         if not self._span.outcome:
             self._span.outcome = "ok" if error_type is None else error_type.__name__
+
+
+SETUP = "setup"
+"""The stage from a first command's answer to the start state: the spec's steps, its boot commands and ready probes."""
+
+
+class stage(span):  # noqa: N801 - as above
+    """A span that whoever works inside it can divide: `begin_stage` ends it there, and the next one goes on."""
+
+    __slots__ = ("_outer",)
+
+    def __enter__(self) -> Span:
+        self._outer = _stage.set(self)
+        return super().__enter__()
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        super().__exit__(error_type)
+        _stage.reset(self._outer)
+
+    def turn(self, name: str) -> None:
+        """From now on it is called `name`; what was until now is a span of its own."""
+        if self._span.end_ns or self._span.name == name:
+            return  # A task that outlived it divides nothing any more.
+        super().__exit__(None)
+        ended, self._span = self._span, Span(name, self._span.sandbox, 0)
+        super().__enter__()
+        self._span.start_ns = ended.end_ns  # No time is lost between the two.
+
+
+def begin_stage(name: str) -> None:
+    """Divide the stage that runs in this context, if one does: a sandbox says so when its own set-up begins."""
+    running = _stage.get()
+    if running is not None:
+        running.turn(name)

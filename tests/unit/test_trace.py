@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from excise.clock import reading
-from excise.trace import Span, Trace, recording, span
+from excise.trace import Span, Trace, begin_stage, recording, span, stage
 
 
 class Ticking:
@@ -109,3 +109,51 @@ def test_two_tasks_that_record_do_not_see_each_other() -> None:
         assert await asyncio.gather(rollout("a"), rollout("b")) == [["a"], ["b"]]
 
     asyncio.run(main())
+
+
+def test_who_works_in_a_stage_divides_it_and_no_time_is_lost() -> None:
+    with reading(Ticking()), recording(Trace()) as trace, stage("create", "box"):
+        begin_stage("ready")
+        begin_stage("ready")  # It is that already.
+        begin_stage("setup")
+    assert [(s.name, s.sandbox, s.outcome) for s in trace.spans] == [
+        ("create", "box", "ok"),
+        ("ready", "box", "ok"),
+        ("setup", "box", "ok"),
+    ]
+    assert [s.end_ns for s in trace.spans[:-1]] == [s.start_ns for s in trace.spans[1:]]
+
+
+def test_a_failure_is_that_of_the_stage_it_came_in() -> None:
+    def work() -> None:
+        with stage("create", "box"):
+            begin_stage("ready")
+            _ = 1 / 0
+
+    with recording(Trace()) as trace, pytest.raises(ZeroDivisionError):
+        work()
+    assert [(s.name, s.outcome) for s in trace.spans] == [("create", "ok"), ("ready", "ZeroDivisionError")]
+
+
+def test_outside_of_a_stage_and_after_it_nothing_is_divided() -> None:
+    begin_stage("setup")
+    with recording(Trace()) as trace:
+        with span("reset", "box"):
+            begin_stage("setup")
+        with stage("create", "box"):
+            later = contextvars.copy_context()
+        later.run(begin_stage, "setup")
+    assert [s.name for s in trace.spans] == ["reset", "create"]
+
+
+def test_a_sandbox_inside_of_anothers_stage_has_stages_of_its_own() -> None:
+    with recording(Trace()) as trace, stage("create", "outer"):
+        with stage("create", "inner"):
+            begin_stage("setup")
+        begin_stage("ready")
+    assert [(s.name, s.sandbox) for s in trace.spans] == [
+        ("create", "outer"),
+        ("create", "inner"),
+        ("setup", "inner"),
+        ("ready", "outer"),
+    ]

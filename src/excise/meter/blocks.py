@@ -43,7 +43,13 @@ NOTHING = Done()
 
 
 async def run_blocks(
-    plan: Plan, rounds: Rounds, keep: Callable[[Trial], None], tell: Callable[[Progress], None], done: Done = NOTHING
+    plan: Plan,
+    rounds: Rounds,
+    keep: Callable[[Trial], None],
+    tell: Callable[[Progress], None],
+    done: Done = NOTHING,
+    *,
+    control: bool = False,
 ) -> None:
     """Run `plan` to its end; `keep` gets every trial when it is over, `tell` hears before each. Each beginning warms up."""
     begun_ns = now_ns()
@@ -59,7 +65,7 @@ async def run_blocks(
         block = done.next_block + number
         loud: list[Slot] = []
         for position, cell in enumerate(order(plan, block)):
-            slot = Slot(block, position, cell, warmup=number < plan.warmup_blocks)
+            slot = Slot(block, position, cell, warmup=number < plan.warmup_blocks, control=control)
             tell(_progress(plan, slot, elapsed_s(), took_s, done))
             for trial in await rounds.run(slot):
                 keep(trial)

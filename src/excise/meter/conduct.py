@@ -96,17 +96,18 @@ async def go(
     *,
     done: Done = NOTHING,
     used: Iterable[str] = (),
+    control: Plan | None = None,
 ) -> None:
-    """Blocks until the plan's end. `used`: the sandboxes of what is `done`."""
-    witness = header.witness or ""
+    """Blocks until the plan's end. `used`: the sandboxes of what is `done`. `control`: the plan of control blocks instead."""
+    witness, plan = header.witness or "", control or header.plan
 
     async def ask(workload: str) -> Sequence[str]:
         return await asked(bench, witness, workload)
 
     same = Sameness(header.answers, ask, witness)
-    rounds = Rounds(bench, header.id, quiet_s=header.plan.quiet_s, same=same, used=used)
+    rounds = Rounds(bench, header.id, quiet_s=plan.quiet_s, same=same, seed=plan.seed, used=used)
     try:
-        await run_blocks(header.plan, rounds, writer.add, tell, done)
+        await run_blocks(plan, rounds, writer.add, tell, done, control=control is not None)
     finally:
         await rounds.close()
 

@@ -1,13 +1,13 @@
 """How long a plan will take, before it runs: from earlier results of this host, or from a rollout or two of each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from excise.errors import SpecError
 from excise.meter.places import Recreate
-from excise.meter.records import Cell, Plan
+from excise.meter.records import Cell, Plan, Trial
 from excise.meter.results import scan
 from excise.meter.rounds import Bench
 from excise.meter.trial import Rollout, roll_out
@@ -52,12 +52,24 @@ def earlier(directory: Path, host: str, image: str) -> dict[Cell, float]:
             header, trials = scan(path)
             if header.provenance.host != host or header.plan.image != image:
                 continue
-            for trial in trials:
-                if not trial.warmup and trial.failure is None and trial.lane == 0:
-                    found.setdefault(trial.cell, []).append((trial.wall_ns + trial.quiet.window_ns) / 1e9)
+            for cell, took_s in _waves_s(trials).items():
+                found.setdefault(cell, []).extend(took_s)
         except SpecError:
             continue  # Somebody else's directory, or a run of single operations.
     return {cell: sum(of) / len(of) for cell, of in found.items()}
+
+
+def _waves_s(trials: Iterable[Trial]) -> dict[Cell, list[float]]:
+    """How long each measured wave took, its quiet window included; a wave is over when its last lane is."""
+    ends_s: dict[tuple[Cell, int, bool], float] = {}
+    for trial in trials:
+        if not trial.warmup and not trial.control and trial.failure is None:
+            wave = (trial.cell, trial.block, trial.rerun)
+            ends_s[wave] = max(ends_s.get(wave, 0.0), (trial.ended_ns + trial.quiet.window_ns) / 1e9)
+    found: dict[Cell, list[float]] = {}
+    for (cell, _, _), took_s in ends_s.items():
+        found.setdefault(cell, []).append(took_s)
+    return found
 
 
 async def forecast(plan: Plan, bench: Bench, known: Mapping[Cell, float]) -> Forecast:
@@ -107,7 +119,9 @@ def _composed_s(cell: Cell, minimal: Mapping[str, _Minimal], work: Mapping[str, 
     start_s = _sum_s(there.spans, "ready") if cell.reset == "recreate" else 0.0
     acting_s = _sum_s(there.spans, "action") + nulls * actions * here.action_s
     # As if one core had to do for all lanes: a plan that ends early is no surprise.
-    return _AROUND_S + (here.around_s + start_s + acting_s) * cell.concurrency + thinking_s
+    rollouts_s = (here.around_s + start_s + acting_s) * cell.concurrency
+    arriving_s = cell.concurrency / cell.arrivals_per_s if cell.arrivals_per_s else 0.0
+    return _AROUND_S + max(rollouts_s, arriving_s) + thinking_s
 
 
 def _sum_s(spans: Sequence[Span], name: str) -> float:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping
 
 from excise.action import Action, Batch, Command, Exec, MakeDir, Observation, Read, Shell, Stat, Write
 from excise.spec import Spec
-from excise.substrate import Capabilities, Connection, Handle, Listed, Process, Snapshot, unsupported
+from excise.substrate import Capabilities, Change, Connection, Handle, Listed, Process, Snapshot, unsupported
 
 TIMEOUT_S = 60.0
 
@@ -90,6 +90,9 @@ class NullHandle:
 
     async def snapshot(self) -> Snapshot:
         raise unsupported("null", "snapshot")
+
+    async def diff(self, since: Snapshot | None, *, contents: bool = False) -> tuple[Change, ...]:
+        raise unsupported("null", "diff")
 
     async def reset(self, snapshot: Snapshot) -> None:
         raise unsupported("null", "reset")

@@ -1,7 +1,7 @@
 """What a results directory holds: one Header (run.json) and one Trial a line (trials.jsonl).
 
-A trial's spans are named after what they are: create, ready, action, cleanup, and those below. docs/schema has all of it as
-JSON Schema.
+A trial's spans are named after what they are: create, ready, setup, action, cleanup, and those below. docs/schema has all of
+it as JSON Schema.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ import msgspec
 
 from excise.trace import Span
 
-SCHEMA = 3
-READABLE = (2, 3)
-"""Schemas that still load: what 3 added has defaults that say what 2 did."""
+SCHEMA = 4
+READABLE = (2, 3, 4)
+"""Schemas that still load: what 3 and 4 added has defaults that say what 2 did. Before 4, set-up is inside of `ready`."""
 
 NULL = "null"
 """The span name of an interleaved null action; it belongs to the instrument, not to the rollout."""
@@ -47,7 +47,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     shell: ShellMode = "exec"
     reset: Reset = "recreate"
     concurrency: int = 1
-    """How many rollouts at once; each is a Trial with a lane of its own."""
+    """How many rollouts begin at once, or arrive; each is a Trial with a lane of its own."""
+    arrivals_per_s: float = 0.0
+    """They begin at random times, so many a second, whether or not those before them have ended. 0: all at once."""
     think_s: float = 0.0
     """How long the harness waits between actions; AS_RECORDED: as long as whoever was recorded."""
 
@@ -56,7 +58,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         plain = {"state": "warm", "shell": "exec", "reset": "recreate"}
         found = {name: getattr(self, name) for name, usual in plain.items() if getattr(self, name) != usual}
         if self.concurrency != 1:
-            found["concurrency"] = str(self.concurrency)
+            found["arrivals" if self.arrivals_per_s else "concurrency"] = str(self.concurrency)
+        if self.arrivals_per_s:
+            found["rate"] = f"{self.arrivals_per_s:g}/s"
         if self.think_s:
             found["think"] = "as recorded" if self.think_s == AS_RECORDED else f"{self.think_s:g} s"
         return found
@@ -118,6 +122,12 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The quiet window before it was not quiet. It counts like any other."""
     rerun: bool = False
     """Run once more because the cell's trial in this block was noisy: added to that one, never in its place."""
+    control: bool = False
+    """Of a control block: run with every daemon stopped, beside the table and never in it."""
+    intended_ns: int = 0
+    """When it was to begin, from the beginning of its wave."""
+    late_ns: int = 0
+    """How much later it did: whoever kept it waiting, it waited."""
     wall_ns: int
     apart_ns: int = 0
     """What of it was the instrument's: null actions, asking who the sandbox is, reading the host's counters around them."""
@@ -134,6 +144,11 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     quiet: Quiet
     failure: str | None = None
     spans: tuple[Span, ...]
+
+    @property
+    def ended_ns(self) -> int:
+        """From the beginning of its wave; the last of its lanes ends the wave."""
+        return self.intended_ns + self.late_ns + self.wall_ns
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):

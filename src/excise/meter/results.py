@@ -42,11 +42,11 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def whole_blocks(cells: Iterable[Cell], trials: Iterable[Trial]) -> tuple[int, ...]:
-    """The blocks that hold every lane of every cell; what was run once more counts for nothing here."""
+    """The blocks that hold every lane of every cell; what was run once more, or as a control, counts for nothing here."""
     wanted = {(cell, lane) for cell in cells for lane in range(cell.concurrency)}
     seen: dict[int, set[tuple[Cell, int]]] = {}
     for trial in trials:
-        if not trial.rerun:
+        if not trial.rerun and not trial.control:
             seen.setdefault(trial.block, set()).add((trial.cell, trial.lane))
     return tuple(sorted(block for block, found in seen.items() if wanted <= found))
 

@@ -8,10 +8,10 @@ from excise.errors import SpecError
 from excise.meter.admission import Field
 from excise.meter.blocks import Done, Progress
 from excise.meter.conduct import bench_of, go
-from excise.meter.packed import packed_files
+from excise.meter.packed import TRIALS, packed_files
 from excise.meter.provenance import provenance
 from excise.meter.records import Header, Provenance, Trial
-from excise.meter.results import TRIALS, Results, Writer, load, scan, whole_blocks
+from excise.meter.results import Results, Writer, load, scan, whole_blocks
 from excise.workloads.workload import Workload
 
 
@@ -31,17 +31,21 @@ def interrupted(path: Path) -> Interrupted:
         raise SpecError(f"{path} is a bundle to read: unpack its trials into {TRIALS} with gunzip to go on with it")
     _require_same(path, header.provenance, provenance(path, {}))
     used: set[str] = set()
-    last, elapsed_ns = -1, 0
+    last = -1
+    waves_ns: dict[tuple[int, int, bool], int] = {}
 
     def noted(trial: Trial) -> Trial:
-        nonlocal last, elapsed_ns
+        nonlocal last
         last = max(last, trial.block)
-        elapsed_ns += 0 if trial.lane else trial.wall_ns + trial.quiet.window_ns
         used.add(trial.identity)
+        if not trial.control:
+            wave = (trial.block, trial.position, trial.rerun)
+            waves_ns[wave] = max(waves_ns.get(wave, 0), trial.ended_ns + trial.quiet.window_ns)
         return trial
 
     measured = len(whole_blocks(header.plan.cells, (trial for trial in map(noted, trials) if not trial.warmup)))
-    return Interrupted(header, Done(next_block=last + 1, measured=measured, elapsed_s=elapsed_ns / 1e9), frozenset(used - {""}))
+    elapsed_s = sum(waves_ns.values()) / 1e9
+    return Interrupted(header, Done(next_block=last + 1, measured=measured, elapsed_s=elapsed_s), frozenset(used - {""}))
 
 
 def _require_same(path: Path, then: Provenance, now: Provenance) -> None:

@@ -6,13 +6,15 @@ from typing import NamedTuple
 
 import msgspec
 
+from excise.clock import now_ns
 from excise.meter import cold, identity
 from excise.meter.answers import Sameness
+from excise.meter.arrivals import intended_ns, until_ns
 from excise.meter.host import Used, between, counters
 from excise.meter.noise import noisy
 from excise.meter.places import Place, place
 from excise.meter.privacy import one_line, without_home
-from excise.meter.records import Cell, Trial
+from excise.meter.records import Cell, Quiet, Trial
 from excise.meter.trial import Conditions, Rollout, roll_out, watch
 from excise.spec import Spec
 from excise.substrate import Substrate
@@ -42,16 +44,34 @@ class Slot(NamedTuple):
     cell: Cell
     warmup: bool = False
     rerun: bool = False
+    control: bool = False
+
+
+class Arrival(NamedTuple):
+    """One rollout of a wave: when it was to begin, and how much later it did."""
+
+    rollout: Rollout
+    intended_ns: int = 0
+    late_ns: int = 0
 
 
 class Rounds:
     """Runs slots, one after the other, and keeps what lives longer than one: sandboxes that are reused, and who was seen."""
 
     def __init__(
-        self, bench: Bench, run_id: str, *, quiet_s: float, same: Sameness, used: Iterable[str] = (), identify: bool = True
+        self,
+        bench: Bench,
+        run_id: str,
+        *,
+        quiet_s: float,
+        same: Sameness,
+        seed: int = 0,
+        used: Iterable[str] = (),
+        identify: bool = True,
     ) -> None:
         self._bench = bench
         self._run_id = run_id
+        self._seed = seed
         self._quiet_s = quiet_s
         self._same = same
         self._host = identity.this_host() if identify else None
@@ -68,31 +88,36 @@ class Rounds:
         await self._temper(cell, places)
         quiet = await watch(self._quiet_s)
         before = counters()
-        seen = await self._wave(cell, places, unprepared, self._conditions(slot))
-        used = sum((one.apart for one in seen), start=Used(written_bytes=0))
+        seen = await self._wave(slot, places, unprepared)
+        used = sum((one.rollout.apart for one in seen), start=Used(written_bytes=0))
         share = (between(before, counters()) - used).share(cell.concurrency)
-        return [
-            Trial(
-                run=self._run_id,
-                block=slot.block,
-                position=slot.position,
-                cell=cell,
-                lane=lane,
-                warmup=slot.warmup,
-                noisy=noisy(quiet),
-                rerun=slot.rerun,
-                wall_ns=one.wall_ns,
-                apart_ns=one.apart_ns,
-                cpu_s=round(share.busy_s, 6),
-                steal_s=round(share.steal_s, 6),
-                written_bytes=share.written_bytes,
-                identity=one.who.identity,
-                quiet=quiet,
-                failure=await self._fault(cell, places[lane], one),
-                spans=one.spans,
-            )
-            for lane, one in enumerate(seen)
-        ]
+        faults = [await self._fault(cell, where, one.rollout) for where, one in zip(places, seen, strict=True)]
+        return [self._trial(slot, lane, one, quiet=quiet, share=share, failure=faults[lane]) for lane, one in enumerate(seen)]
+
+    def _trial(self, slot: Slot, lane: int, seen: Arrival, *, quiet: Quiet, share: Used, failure: str | None) -> Trial:
+        one = seen.rollout
+        return Trial(
+            run=self._run_id,
+            block=slot.block,
+            position=slot.position,
+            cell=slot.cell,
+            lane=lane,
+            warmup=slot.warmup,
+            noisy=noisy(quiet),
+            rerun=slot.rerun,
+            control=slot.control,
+            intended_ns=seen.intended_ns,
+            late_ns=seen.late_ns,
+            wall_ns=one.wall_ns,
+            apart_ns=one.apart_ns,
+            cpu_s=round(share.busy_s, 6),
+            steal_s=round(share.steal_s, 6),
+            written_bytes=share.written_bytes,
+            identity=one.who.identity,
+            quiet=quiet,
+            failure=failure,
+            spans=one.spans,
+        )
 
     async def close(self) -> None:
         """Give back what was kept from trial to trial."""
@@ -112,7 +137,8 @@ class Rounds:
             self._warm = set()
         elif self._warm is not None and (cell.address, cell.workload) not in self._warm:
             self._warm.add((cell.address, cell.workload))
-            await self._wave(cell, places, [None] * len(places), Conditions(shell=cell.shell))
+            warming = (self._roll_out(cell, one, Conditions(shell=cell.shell)) for one in places)
+            await asyncio.gather(*warming)
 
     def _conditions(self, slot: Slot) -> Conditions:
         """Lanes run neither null actions nor, once warm, the question who they are: both would disturb the other lanes."""
@@ -124,21 +150,26 @@ class Rounds:
             host=self._host if alone or slot.warmup else None,
         )
 
-    async def _wave(
-        self, cell: Cell, places: Sequence[Place], unprepared: Sequence[str | None], conditions: Conditions
-    ) -> list[Rollout]:
-        """One rollout in each place at once."""
+    async def _wave(self, slot: Slot, places: Sequence[Place], unprepared: Sequence[str | None]) -> list[Arrival]:
+        """One rollout in each place, each begun when it is to begin and not when another has ended."""
+        cell, conditions = slot.cell, self._conditions(slot)
+        if len(places) == 1 and not cell.arrivals_per_s:
+            return [Arrival(await self._roll_out(cell, places[0], conditions, unprepared[0]))]
+        begun_ns = now_ns()
 
-        async def lane(one: Place, why: str | None) -> Rollout:
-            if why is not None:
-                return Rollout(wall_ns=0, apart_ns=0, apart=Used(written_bytes=0), spans=(), failure=why)
-            return await roll_out(one, self._bench.workloads[cell.workload], conditions)
+        async def lane(one: Place, why: str | None, at_ns: int) -> Arrival:
+            late_ns = await until_ns(begun_ns + at_ns)
+            return Arrival(await self._roll_out(cell, one, conditions, why), at_ns, late_ns)
 
-        if len(places) == 1:
-            return [await lane(places[0], unprepared[0])]
+        intended = intended_ns(cell, self._seed, slot.block)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(lane(one, why)) for one, why in zip(places, unprepared, strict=True)]
+            tasks = [group.create_task(lane(*each)) for each in zip(places, unprepared, intended, strict=True)]
         return [task.result() for task in tasks]
+
+    async def _roll_out(self, cell: Cell, where: Place, conditions: Conditions, why: str | None = None) -> Rollout:
+        if why is not None:
+            return Rollout(wall_ns=0, apart_ns=0, apart=Used(written_bytes=0), spans=(), failure=why)
+        return await roll_out(where, self._bench.workloads[cell.workload], conditions)
 
     async def _fault(self, cell: Cell, where: Place, seen: Rollout) -> str | None:
         if seen.failure is not None:

@@ -104,7 +104,7 @@ async def roll_out(place: Place, workload: Workload, conditions: Conditions = PL
     nonce = secrets.token_hex(8)
     turns = workload.turns(nonce)
     trace = Trace()
-    acts = _Acts(turns, conditions, Apart(trace), nonce)
+    acts = _Acts(turns, conditions, Apart(trace), identity.question(nonce))
     error: Exception | None = None
     with recording(trace):
         sandbox = place.sandbox(trace)
@@ -124,21 +124,21 @@ async def roll_out(place: Place, workload: Workload, conditions: Conditions = PL
         spans=tuple(_relative(one, begun) for one in trace.spans),
         failure=None if reason is None else _clean(reason, nonce),
         answers=digests(turns, acts.seen, nonce) if reason is None else (),
-        who=acts.who,
+        who=acts.who(),
     )
 
 
 class _Acts:
     """The actions of one rollout, and what came of them."""
 
-    def __init__(self, turns: Sequence[Turn], conditions: Conditions, apart: Apart, nonce: str) -> None:
+    def __init__(self, turns: Sequence[Turn], conditions: Conditions, apart: Apart, question: Action) -> None:
         self._actions = [in_mode(turn.action, conditions.shell) for turn in turns]
         self._think_s = [turn.think_s if conditions.think_s == AS_RECORDED else conditions.think_s for turn in turns]
         self._conditions = conditions
-        self._nonce = nonce
+        self._question = question
+        self._answer: Observation | None = None
         self.apart = apart
         self.seen: list[Observation] = []
-        self.who = identity.Answer()
 
     async def run(self, box: Sandbox) -> None:
         nulls = self._conditions.nulls
@@ -154,8 +154,12 @@ class _Acts:
                 await self.apart.run_null(box, action)
         if self._conditions.host is not None:
             # Last, so that the rollout's own first action is the first.
-            answer = await self.apart.run(box, identity.question(self._nonce), IDENTITY)
-            self.who = identity.understood(answer, self._conditions.host)
+            self._answer = await self.apart.run(box, self._question, IDENTITY)
+
+    def who(self) -> identity.Answer:
+        """What the sandbox said of itself; it is understood after the rollout, so that understanding is no part of its time."""
+        host = self._conditions.host
+        return identity.Answer() if self._answer is None or host is None else identity.understood(self._answer, host)
 
 
 def _fault(turns: Sequence[Turn], seen: Sequence[Observation]) -> str | None:

@@ -72,6 +72,7 @@ def like(path: Path) -> RolloutPlan:
             shells=(cell.shell,),
             resets=(cell.reset,),
             concurrencies=(cell.concurrency,),
+            arrivals_per_s=(cell.arrivals_per_s,),
             think_s=("recorded" if cell.think_s == AS_RECORDED else cell.think_s,),
         )
         for cell in plan.cells

@@ -1,6 +1,7 @@
 """A plan of rollouts: grids of factors, whose every combination is a cell."""
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Self
 
@@ -30,6 +31,9 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     shells: tuple[ShellMode, ...] = ("exec",)
     resets: tuple[Reset, ...] = ("recreate",)
     concurrencies: tuple[int, ...] = (1,)
+    """Rollouts that begin at once; with arrivals, how many of them there are."""
+    arrivals_per_s: tuple[float, ...] = (0.0,)
+    """They begin at random times, so many a second on average, and wait for nobody; 0: all at once."""
     think_s: tuple[float | Literal["recorded"], ...] = (0.0,)
 
     def __post_init__(self) -> None:
@@ -38,6 +42,10 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 raise SpecError(f"state {state!r} cannot be measured yet: {_UNMADE[state]}; use warm or cold")
         if any(number < 1 for number in self.concurrencies):
             raise SpecError("a concurrency is the number of rollouts at once: give 1 or more")
+        if not all(0 <= rate < math.inf for rate in self.arrivals_per_s):
+            raise SpecError("arrivals_per_s is how many rollouts begin in a second: give numbers above 0, or 0 for all at once")
+        if any(self.arrivals_per_s) and 1 in self.concurrencies:
+            raise SpecError("one rollout makes no load: say with concurrencies how many arrive, 2 or more")
         if any(number < 1 for number in self.lengths):
             raise SpecError("a length is the number of actions in a rollout: give 1 or more")
         if any(one != "recorded" and not one >= 0 for one in self.think_s):
@@ -52,7 +60,14 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def cells(self, addresses: Iterable[str], names: dict[str, str]) -> list[Cell]:
         """The cells on `addresses`, if the grid names none; `names` are the workloads' own, by how they are asked for."""
         factors = itertools.product(
-            self.texts(), self.states, self.shells, self.resets, self.concurrencies, self.think_s, self.addresses or addresses
+            self.texts(),
+            self.states,
+            self.shells,
+            self.resets,
+            self.concurrencies,
+            self.arrivals_per_s,
+            self.think_s,
+            self.addresses or addresses,
         )
         return [
             _cell(
@@ -62,9 +77,10 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
                 shell=shell,
                 reset=reset,
                 concurrency=concurrency,
+                arrivals_per_s=rate,
                 think_s=AS_RECORDED if think_s == "recorded" else think_s,
             )
-            for text, state, shell, reset, concurrency, think_s, address in factors
+            for text, state, shell, reset, concurrency, rate, think_s, address in factors
             if text in names
         ]
 

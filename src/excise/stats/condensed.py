@@ -5,6 +5,7 @@ from array import array
 import msgspec
 
 from excise.meter.records import NULL, RESET, THINK, Cell, Quiet, Trial
+from excise.trace import SETUP
 
 NO_CLOCK = -1
 """In `inside_ns`: no clock ran inside for this action."""
@@ -19,10 +20,15 @@ class Condensed(msgspec.Struct, frozen=True, kw_only=True):
     warmup: bool
     noisy: bool
     rerun: bool
+    control: bool = False
+    intended_ns: int = 0
+    late_ns: int = 0
     failure: str | None
     wall_ns: int
     """Without what the instrument did meanwhile."""
     start_ns: int
+    setup_ns: int = 0
+    """In results of schemas before 4 it is part of `start_ns`."""
     reset_ns: int
     cleanup_ns: int
     think_ns: int
@@ -43,6 +49,11 @@ class Condensed(msgspec.Struct, frozen=True, kw_only=True):
         return (self.wall_ns - self.think_ns) / 1e9
 
     @property
+    def waited_s(self) -> float:
+        """From when it was to begin to its end: what whoever asked for it waited, the model's time apart."""
+        return self.late_ns / 1e9 + self.total_s
+
+    @property
     def taken_s(self) -> float:
         """How long a worker was taken by it, waiting for the model included."""
         return self.wall_ns / 1e9
@@ -51,7 +62,7 @@ class Condensed(msgspec.Struct, frozen=True, kw_only=True):
 def condense(trial: Trial) -> Condensed:
     """The trial's numbers; its spans can be forgotten."""
     actions, inside, nulls, null_inside = array("q"), array("q"), array("q"), array("q")
-    sums = dict.fromkeys(("create", "ready", RESET, THINK, "cleanup"), 0)
+    sums = dict.fromkeys(("create", "ready", SETUP, RESET, THINK, "cleanup"), 0)
     for span in trial.spans:
         took = span.end_ns - span.start_ns
         if span.name == "action":
@@ -69,9 +80,13 @@ def condense(trial: Trial) -> Condensed:
         warmup=trial.warmup,
         noisy=trial.noisy,
         rerun=trial.rerun,
+        control=trial.control,
+        intended_ns=trial.intended_ns,
+        late_ns=trial.late_ns,
         failure=trial.failure,
         wall_ns=trial.wall_ns - trial.apart_ns,
         start_ns=sums["create"] + sums["ready"],
+        setup_ns=sums[SETUP],
         reset_ns=sums[RESET],
         cleanup_ns=sums["cleanup"],
         think_ns=sums[THINK],

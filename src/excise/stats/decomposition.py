@@ -1,6 +1,6 @@
 """One trial's time, split into terms that add up to it.
 
-    total = start + reset + dispatch + slowdown + work + cleanup + unattributed          tax = total - work
+    total = start + set-up + reset + dispatch + slowdown + work + cleanup + unattributed          tax = total - work
 
 Work is what the same action took on the reference in the same block. Observation (carrying the answer back) is inside
 dispatch: no substrate tells the two apart yet. Waiting for a model is a term of its own, and in neither total nor tax.
@@ -18,6 +18,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     start_s: float
     """create and ready: until a first command has answered."""
+    setup_s: float = 0.0
+    """From there to the start state: the spec's steps, boot commands and ready probes."""
     reset_s: float
     """Back to the start state, in a sandbox that goes on living."""
     dispatch_s: float
@@ -41,7 +43,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tax_s(self) -> float:
-        return self.start_s + self.reset_s + self.dispatch_s + self.slowdown_s + self.cleanup_s + self.unattributed_s
+        once_s = self.start_s + self.setup_s + self.reset_s + self.cleanup_s
+        return once_s + self.dispatch_s + self.slowdown_s + self.unattributed_s
 
 
 def decompose(trial: Condensed, reference: Condensed) -> Terms:
@@ -62,9 +65,11 @@ def decompose(trial: Condensed, reference: Condensed) -> Terms:
         else:
             dispatch_ns += mine[index] - work[index]
     in_actions_ns, work_ns = sum(mine), sum(work)
-    known_ns = trial.start_ns + trial.reset_ns + in_actions_ns + trial.cleanup_ns + trial.think_ns
+    around_ns = trial.start_ns + trial.setup_ns + trial.reset_ns + trial.cleanup_ns
+    known_ns = around_ns + in_actions_ns + trial.think_ns
     return Terms(
         start_s=trial.start_ns / 1e9,
+        setup_s=trial.setup_ns / 1e9,
         reset_s=trial.reset_ns / 1e9,
         dispatch_s=dispatch_ns / 1e9,
         slowdown_s=(in_actions_ns - dispatch_ns - work_ns) / 1e9,

@@ -45,6 +45,8 @@ class Row:
     estimated: bool = False
     """No clock runs inside: dispatch is that of interleaved null actions."""
     start_s: Estimate | None = None
+    setup_s: Estimate | None = None
+    """None where the workload sets nothing up."""
     reset_s: Estimate | None = None
     """None where every rollout has a sandbox of its own."""
     dispatch_s: Estimate | None = None
@@ -61,6 +63,11 @@ class Row:
     total_p50_s: Estimate | None = None
     total_p95_s: Estimate | None = None
     """None below 59 trials: there is no interval, so there is no number."""
+    waited_p50_s: Estimate | None = None
+    """From when a rollout was to begin to its end, waiting for its turn included; None where one runs at a time."""
+    waited_p95_s: Estimate | None = None
+    throughput_per_s: Estimate | None = None
+    """Successful rollouts a second, from the wave's beginning to its last end; None where one runs at a time."""
     amortised_s: Estimate | None = None
     """Total over actions: start and cleanup are shared among them."""
     action_p50_s: Estimate | None = None

@@ -43,6 +43,8 @@ class Run:
             )
         whole = _whole_blocks(header.plan.cells, every)
         self._measured = [trial for trial in every if trial.block in whole and not trial.warmup]
+        self.control = [trial for trial in every if trial.control and not trial.warmup]
+        """Trials of control blocks, run with every daemon stopped; `stats.control` sets them beside the others."""
 
     @property
     def reference(self) -> str | None:
@@ -101,11 +103,11 @@ class Run:
         return min(there, key=far, default=None)
 
     def starts_s(self, cell: Cell) -> list[list[float]]:
-        """How long each successful trial of `cell` took until a first command had answered, by block."""
+        """How long each successful trial of `cell` took to its start state, set-up included, by block."""
         found: dict[int, list[float]] = {}
         for trial in self._measured:
             if trial.cell == cell and trial.failure is None and not trial.rerun:
-                found.setdefault(trial.block, []).append(trial.start_ns / 1e9)
+                found.setdefault(trial.block, []).append((trial.start_ns + trial.setup_ns) / 1e9)
         return list(found.values())
 
     def reference_row(self, row: Row) -> Row | None:
@@ -173,6 +175,6 @@ def _whole_blocks(cells: Sequence[Cell], trials: Iterable[Condensed]) -> frozens
     wanted = {(cell, lane) for cell in cells for lane in range(cell.concurrency)}
     seen: dict[int, set[tuple[Cell, int]]] = {}
     for trial in trials:
-        if not trial.rerun:
+        if not trial.rerun and not trial.control:
             seen.setdefault(trial.block, set()).add((trial.cell, trial.lane))
     return frozenset(block for block, found in seen.items() if wanted <= found)

@@ -35,7 +35,23 @@ def tabulate(cell: Cell, trials: Sequence[Condensed], references: Mapping[int, C
         per_success_s=_per_success(trials),
         failed_s=sum(trial.taken_s for trial in bad) / len(bad) if bad else None,
     )
-    return _with_times(found, good, references) if good else found
+    if not good:
+        return found
+    found = _with_times(found, good, references)
+    return replace(found, **_load(trials, good)) if cell.concurrency > 1 else found
+
+
+def _load(trials: Sequence[Condensed], good: Sequence[Condensed]) -> dict[str, Estimate | None]:
+    """What a wave's rollouts waited, and how many a second there were; a failed one takes its time and counts for none."""
+    waited = list(_by_block(good, lambda trial: trial.waited_s).values())
+    ends = _by_block(trials, lambda trial: (trial.intended_ns + trial.late_ns + trial.wall_ns) / 1e9)
+    counts = _by_block(trials, lambda trial: float(trial.failure is None))
+    columns = {"ends": [max(of) for of in ends.values()], "good": [sum(of) for of in counts.values()]}
+    return {
+        "waited_p50_s": clustered(waited, 0.5),
+        "waited_p95_s": clustered(waited, 0.95),
+        "throughput_per_s": Blocks(columns).estimate(_ratio("good", "ends"), POSITIVE),
+    }
 
 
 def _pair(trial: Condensed, references: Mapping[int, Condensed]) -> Condensed | None:
@@ -83,6 +99,7 @@ def _with_times(found: Row, good: Sequence[Condensed], references: Mapping[int, 
         actions=terms[0].actions,
         estimated=any(term.estimated for term in terms),
         start_s=mean("start"),
+        setup_s=mean("setup") if blocks.sums["setup"] else None,
         reset_s=mean("reset") if blocks.sums["reset"] else None,
         cleanup_s=mean("cleanup"),
         unattributed_s=mean("unattributed"),
@@ -124,11 +141,12 @@ def _blocks(trials: Sequence[Condensed], terms: Sequence[Terms]) -> Blocks:
 
 
 def _values(trial: Condensed, term: Terms) -> dict[str, float]:
-    fixed_s = term.start_s + term.reset_s + term.cleanup_s
+    fixed_s = term.start_s + term.setup_s + term.reset_s + term.cleanup_s
     return {
         "rollouts": 1.0,
         "actions": float(term.actions),
         "start": term.start_s,
+        "setup": term.setup_s,
         "reset": term.reset_s,
         "cleanup": term.cleanup_s,
         "fixed": fixed_s,

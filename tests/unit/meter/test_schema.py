@@ -1,3 +1,6 @@
+# A None where a number or a record is expected fails the test: that is what the test is for.
+# pyright: reportOptionalMemberAccess=false
+
 """Results outlive the program that wrote them: every version's golden file must always load."""
 
 from pathlib import Path
@@ -9,6 +12,7 @@ from excise.errors import SpecError
 from excise.meter.records import READABLE, SCHEMA, Cell
 from excise.meter.results import load, scan
 from excise.meter.schema import text
+from excise.stats.run import Run
 
 GOLDEN = Path(__file__).parent / "golden"
 ROOT = Path(__file__).parents[3]
@@ -44,6 +48,22 @@ def test_a_compressed_bundle_has_its_factors_lanes_and_reruns():
     ]
     assert found.trials[1].cell.factors() == {"shell": "session", "reset": "git", "concurrency": "2", "think": "0.5 s"}
     assert found.header.skipped[1].cell == Cell(address="docker", workload="t0", state="cold")
+
+
+def test_a_set_up_arrivals_and_a_control_block_are_read_back():
+    found = load(GOLDEN / "4")
+    assert found.whole_blocks() == (0,)
+    arrived = [t for t in found.trials if t.cell.arrivals_per_s and not t.control]
+    assert arrived[0].cell.factors() == {"arrivals": "2", "rate": "4/s"}
+    assert [(t.lane, t.intended_ns) for t in arrived] == [(0, 364507124), (1, 445883849)]
+    assert {t.block for t in found.trials if t.control} == {1}
+    assert [span.name for span in arrived[0].spans] == ["create", "ready", "setup", "action", "action", "cleanup"]
+    rows = Run(found).rows
+    assert [round(row.setup_s.value * 1e3, 3) for row in rows] == [2.5, 43, 43]
+
+
+def test_before_schema_4_set_up_is_part_of_start():
+    assert all(row.setup_s is None for row in Run(load(GOLDEN / "3")).rows)
 
 
 def test_published_results_load():

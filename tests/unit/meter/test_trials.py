@@ -6,6 +6,7 @@
 import msgspec
 import pytest
 
+from excise.action import Exec
 from excise.errors import SpecError
 from excise.meter.admission import Admitted, Field, admit
 from excise.meter.answers import Sameness
@@ -17,7 +18,8 @@ from excise.meter.privacy import without_home
 from excise.meter.records import NULL, Cell, Skipped
 from excise.meter.rounds import Bench, Rounds, Slot
 from excise.meter.trial import Conditions, roll_out
-from excise.spec import Spec
+from excise.report.terms import parts_s
+from excise.spec import Spec, Step
 from excise.stats.run import Run
 from excise.substrates.fake import FakeSubstrate
 from excise.substrates.fake.virtual_time import run as virtually
@@ -54,14 +56,15 @@ class BlindHandle:
         return msgspec.structs.replace(await self._source.run(action), guest_ns=None)
 
 
-def measured(tmp_path, *, blocks=8, budget_s=None, actions=10, reference="floor", **substrates):
+def measured(tmp_path, *, blocks=8, budget_s=None, actions=10, work=None, reference="floor", **substrates):
     """A run of the substrates by name, on the virtual clock."""
 
     async def body():
         spec = Spec()
         seen = {name: await admit(one, spec) for name, one in substrates.items()}
         field = Field(seen=seen, reference=reference)
-        work = T0(actions=actions)
+        nonlocal work
+        work = work or T0(actions=actions)
         cells = tuple(Cell(address=name, workload=work.name) for name in substrates)
         request = Request(cells=cells, workloads={work.name: work}, blocks=blocks, budget_s=budget_s, out=tmp_path / "out")
         results = await conduct(request, field, lambda _: None)
@@ -104,6 +107,27 @@ def test_terms_are_the_latencies_that_were_scripted(tmp_path):
     assert (row.tax_rate.low, row.tax_rate.high) == (pytest.approx(row.tax_rate.value), pytest.approx(row.tax_rate.value))
     assert not row.estimated
     assert run["floor"].slowdown_s.value == 0
+
+
+def test_set_up_is_a_term_of_its_own_and_the_terms_still_add_up(tmp_path):
+    """Two steps, a boot command and a probe after a first command has answered: none of them is start."""
+
+    class Built(T0):
+        def spec(self, image):
+            step = Step("build", (Exec(("true",)), Exec(("true",))))
+            return Spec(image=image, steps=(step,), boot=(Exec(("true",)),), ready=(Exec(("true",)),))
+
+    run = measured(tmp_path, work=Built(), floor=FakeSubstrate(**FLOOR), engine=FakeSubstrate(**ENGINE))
+    row = run["engine"]
+    assert row.start_s.value == pytest.approx(0.2 + 0.05 + 0.043)
+    assert row.setup_s.value == pytest.approx(4 * 0.043)
+    assert row.unattributed_s.value == pytest.approx(0)
+    assert row.total_s.value == pytest.approx(0.293 + row.setup_s.value + 10 * 0.043 + 0.06)
+    assert row.tax_s.value == pytest.approx(row.total_s.value - 10 * 0.002)
+    assert sum(parts_s(row).values()) == pytest.approx(row.total_s.value)
+    # It is paid once a rollout, whatever its length.
+    assert row.rollout(steps=150).total_s.value == pytest.approx(0.293 + row.setup_s.value + 150 * 0.043 + 0.06)
+    assert run.starts_s(row.cell)[0] == [pytest.approx(0.293 + row.setup_s.value)]
 
 
 def test_without_a_clock_inside_null_actions_estimate_dispatch_and_are_not_counted(tmp_path):
