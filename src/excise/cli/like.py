@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, TextIO
 from excise.cli.dry_run import named
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from excise.meter.records import Provenance
     from excise.stats.estimate import Estimate
     from excise.stats.run import Run
@@ -20,13 +22,10 @@ def show(ours: "Run", theirs: "Run", file: TextIO) -> None:
         return
     heads = ("times as long", "here", "there", "")
     lines = [
-        (f"{named(one.cell)} / {one.to.address}", _ratio(one.ours), _ratio(one.theirs), _verdict(agrees=one.agrees))
+        (f"{named(one.cell)} / {one.to.address}", ratio(one.ours), ratio(one.theirs), verdict(agrees=one.agrees))
         for one in found
     ]
-    widths = [max(len(line[column]) for line in (heads, *lines)) for column in range(4)]
-    file.write("\n")
-    for line in (heads, *lines):
-        file.write("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() + "\n")
+    file.write("\n" + aligned([heads, *lines]))
     here, there = ours.header.provenance, theirs.header.provenance
     file.write(
         f"\nHere: {ours.blocks} blocks on {here.cores} cores of {here.cpu}, {here.kernel}. There: {theirs.blocks} blocks on "
@@ -38,15 +37,24 @@ def show(ours: "Run", theirs: "Run", file: TextIO) -> None:
         file.write(f"The code is not the same: {_code(here)} here, {_code(there)} there.\n")
 
 
+def aligned(lines: "Sequence[Sequence[str]]") -> str:
+    """The lines with their columns below each other."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = (zip(line, widths, strict=True) for line in lines)
+    return "".join("  ".join(text.ljust(width) for text, width in line).rstrip() + "\n" for line in padded)
+
+
 def _code(found: "Provenance") -> str:
     return f"excise {found.excise} ({found.code.removeprefix('sha256:')[:12]})"
 
 
-def _ratio(found: "Estimate") -> str:
+def ratio(found: "Estimate") -> str:
+    """A ratio, and its interval where there is one."""
     if found.low is None or found.high is None:
         return f"{found.value:.3g}"
     return f"{found.value:.3g} ({found.low:.3g} to {found.high:.3g})"
 
 
-def _verdict(*, agrees: bool | None) -> str:
+def verdict(*, agrees: bool | None) -> str:
+    """Of two intervals."""
     return "no interval yet" if agrees is None else "agrees" if agrees else "differs"
