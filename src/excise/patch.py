@@ -1,7 +1,9 @@
 """Changes as a patch that `git apply` takes: text by lines, everything else as git's own binary literal."""
 
 import difflib
+import errno
 import hashlib
+import os
 import posixpath
 import re
 import stat
@@ -10,7 +12,7 @@ from base64 import b85encode
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from excise.action import Read, Stat
+from excise.action import Observation, Read, Stat
 from excise.errors import SpecError
 from excise.substrate import Change, Handle
 
@@ -63,15 +65,23 @@ async def patch_of(handle: Handle, changes: Sequence[Change], under: str) -> str
 async def _now(handle: Handle, path: str) -> Side | None:
     """What is there now; None if that is no file and no link."""
     seen = await handle.run(Stat(path))
-    if seen.errno is not None:
-        return None
+    if seen.errno == errno.ENOENT:
+        return None  # gone since
+    _check(seen, path)
     (info,) = seen.files
     if info.kind == "link":
         return Side(stat.S_IFLNK | 0o777, (info.target or "").encode("utf-8", "surrogateescape"))
     if info.kind != "file":
         return None
     read = await handle.run(Read(path))
-    return None if read.errno is not None else Side(stat.S_IFREG | (info.mode & 0o7777), read.stdout)
+    _check(read, path)
+    return Side(stat.S_IFREG | (info.mode & 0o7777), read.stdout)
+
+
+def _check(seen: Observation, path: str) -> None:
+    """What the sandbox's own user may not read is no deletion."""
+    if seen.errno is not None:
+        raise OSError(seen.errno, os.strerror(seen.errno), path)
 
 
 def section(name: str, before: Side | None, now: Side | None) -> str:

@@ -39,7 +39,6 @@ class GuestHandle(Undeclared):
     ) -> None:
         """Greets the guest. `dispose` removes the sandbox, after the link was closed; it runs once."""
         self.id = id
-        self.link = link
         self._address = address
         self._capabilities = capabilities
         self._spec = spec
@@ -47,11 +46,21 @@ class GuestHandle(Undeclared):
         self._closing: asyncio.Task[None] | None = None
         self._readying = asyncio.Lock()
         self._is_ready = ready
-        base = environment(image_env, spec)
+        self.base = environment(image_env, spec)
+        """The variables every action has."""
+        self.sessions: set[str] = set()
+        """The names that were used in this life."""
         # A terminal's programs want to know its kind; the image or the spec may have said it already.
-        self._terminal = b"" if "TERM" in base else wire.variable("TERM", "xterm")
-        link.conceal = partial(without_secrets, spec=spec)
-        link.greet(base, cwd, user)
+        self._terminal = b"" if "TERM" in self.base else wire.variable("TERM", "xterm")
+        self._cwd, self._user = cwd, user
+        self.greet(link)
+
+    def greet(self, link: Link) -> None:
+        """Begin a life on this link, the only one from now on."""
+        self.link = link
+        self.sessions.clear()
+        link.conceal = partial(without_secrets, spec=self._spec)
+        link.greet(self.base, self._cwd, self._user)
 
     async def ready(self) -> None:
         """Once is enough: who asked for the same sandbox with the same request_id does not run its steps again."""
@@ -86,6 +95,8 @@ class GuestHandle(Undeclared):
 
     def _command(self, action: Command, *, interactive: bool) -> Request:
         require_command(action, self._capabilities, self._address)
+        if isinstance(action, Shell) and action.session is not None:
+            self.sessions.add(action.session)
         return encode.command(action, interactive=interactive, terminal=self._terminal)
 
     def _open(self, exchange: Exchange, request: Request) -> None:

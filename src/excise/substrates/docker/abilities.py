@@ -27,6 +27,8 @@ def find(engine: Engine, info: Mapping[str, Any], asked: str | None) -> Capabili
     return Capabilities(
         kernel=_KERNELS.get(runtime, "shared"),
         isolates=frozenset({"files", "processes", "network", "ipc"}),
+        snapshot="files",
+        diff=frozenset({"start"}),
         stream=True,
         pty=True,
         users=True,

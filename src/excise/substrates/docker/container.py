@@ -3,6 +3,7 @@
 import hashlib
 import re
 import time
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,13 @@ from excise.substrate import Listed
 OWNED = "excise"
 REQUEST = "excise.request"
 LEASE = "excise.lease"
-OTHERS = "excise.label."
+LABELS = "excise.labels"
+"""What the caller said, in one: a container also has every label of its image, and a snapshot's has those of its sandbox."""
+SANDBOX = "excise.sandbox"
+"""The sandbox's id, if the container is not its first."""
+SNAPSHOT = "excise.snapshot"
+"""Of an image: which snapshot it is."""
+_LIFE = re.compile(r"\.life-[0-9a-f]+$")
 _RENEWED = re.compile(r"\.until-(\d+(?:\.\d+)?)$")
 _NANOSECONDS = 10**9
 
@@ -60,7 +67,9 @@ def config(
             OWNED: "1",
             REQUEST: request_id,
             LEASE: f"{time.time() + lease_s:.3f}",
-            **{f"{OTHERS}{key}": value for key, value in labels.items()},
+            LABELS: msgspec.json.encode(labels).decode(),
+            SANDBOX: "",
+            SNAPSHOT: "",
         },
         "HostConfig": {
             "NetworkMode": "bridge" if spec.network == "open" else "none",
@@ -115,23 +124,62 @@ def _limits(limits: Limits) -> dict[str, Any]:
     return made
 
 
-def limits_of(inspected: Mapping[str, Any]) -> Limits:
-    """The limits a container runs under, from what inspect says of it."""
+_STREAMS = ("OpenStdin", "StdinOnce", "AttachStdin", "AttachStdout", "AttachStderr")
+_SAME = ("Entrypoint", "Cmd", "Env", "WorkingDir", "User", "Hostname", *_STREAMS)
+_SAME_OUTSIDE = ("NetworkMode", "Mounts", "LogConfig", "Memory", "MemorySwap", "NanoCpus", "PidsLimit", "Runtime", "AutoRemove")
+
+
+def again(inspected: Mapping[str, Any], image: str, sandbox: str) -> tuple[str, dict[str, Any]]:
+    """A name and a configuration for the next container of `sandbox`: as the one that was inspected, on another image."""
+    config, host = inspected["Config"], inspected["HostConfig"]
+    current: str = inspected["Name"].removeprefix("/")
+    renewed = _RENEWED.search(current)
+    labels = {**config["Labels"], SANDBOX: sandbox, SNAPSHOT: ""}
+    if renewed:
+        labels[LEASE] = renewed[1]
+    made = {key: config[key] for key in _SAME if key in config}
+    outside = {key: host[key] for key in _SAME_OUTSIDE if host.get(key) is not None}
+    name = _LIFE.sub("", _RENEWED.sub("", current))
+    return f"{name}.life-{uuid.uuid4().hex[:12]}", {**made, "Image": image, "Labels": labels, "HostConfig": outside}
+
+
+def mount_points(inspected: Mapping[str, Any]) -> tuple[str, ...]:
+    """Where something of the host's is shown inside."""
+    return tuple(mount["Destination"] for mount in inspected.get("Mounts") or ())
+
+
+def spec_of(inspected: Mapping[str, Any]) -> Spec:
+    """What a container shows of the spec it was made from: neither variables nor secrets, boot commands or probes."""
     host: Mapping[str, Any] = inspected["HostConfig"]
-    pids = host.get("PidsLimit") or 0
-    return Limits(memory_bytes=host.get("Memory") or None, pids=pids if pids > 0 else None)
+    pids, cpus = host.get("PidsLimit") or 0, host.get("NanoCpus") or 0
+    return Spec(
+        image=inspected["Config"]["Image"],
+        network="open" if host.get("NetworkMode") == "bridge" else None,
+        mounts=tuple(Mount(m["Source"], m["Target"], m.get("ReadOnly", False)) for m in host.get("Mounts") or ()),
+        limits=Limits(
+            memory_bytes=host.get("Memory") or None,
+            cpus=cpus / _NANOSECONDS if cpus else None,
+            pids=pids if pids > 0 else None,
+        ),
+    )
+
+
+def sandbox_of(summary: Mapping[str, Any]) -> str:
+    """The id of the sandbox that a container, as the daemon lists it, is behind of."""
+    labels: Mapping[str, str] = summary.get("Labels") or {}
+    return labels.get(SANDBOX) or summary["Id"]
 
 
 def listed(summary: Mapping[str, Any]) -> Listed:
-    """A container as the daemon lists it."""
+    """A container, or a snapshot's image, as the daemon lists it."""
     now_s = time.time()
     labels: Mapping[str, str] = summary.get("Labels") or {}
     names: list[str] = summary.get("Names") or []
     renewed = next((found[1] for text in names if (found := _RENEWED.search(text))), None)
     expires = renewed or labels.get(LEASE)
     return Listed(
-        id=summary["Id"],
-        labels={key.removeprefix(OTHERS): value for key, value in labels.items() if key.startswith(OTHERS)},
+        id=sandbox_of(summary),
+        labels=msgspec.json.decode(labels.get(LABELS) or "{}", type=dict[str, str]),
         age_s=max(0.0, now_s - float(summary["Created"])),
         lease_left_s=float(expires) - now_s if expires else None,
     )

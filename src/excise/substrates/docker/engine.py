@@ -87,11 +87,23 @@ class Engine:
             )
         return [{key: entry[key] for key in ("Id", "Names", "Labels", "Created")} for entry in found]
 
+    async def images(self, label: str) -> list[dict[str, Any]]:
+        """Id, names and labels of the images that carry this label with a value."""
+        docker = await self.docker()
+        with self.refusals():
+            found = cast("list[dict[str, Any]]", await docker.images.list(filters={"label": [label]}))
+        return [entry for entry in found if (entry.get("Labels") or {}).get(label)]
+
     async def show(self, id: str) -> dict[str, Any]:
         return await self.container(id).show()
 
     async def start(self, id: str) -> None:
         with self.refusals():
+            await self.container(id).start()
+
+    async def begin(self, id: str) -> None:
+        """Start the next container of a sandbox: if that fails, the sandbox is lost."""
+        with self.losses():
             await self.container(id).start()
 
     async def rename(self, id: str, name: str) -> None:
@@ -142,13 +154,46 @@ class Engine:
         with self.losses():
             await self.container(container_id).unpause()
 
+    async def kill(self, container_id: str) -> None:
+        """End every process of a container, paused or not; they are dead on return. One that is gone is fine."""
+        from aiodocker import DockerError  # noqa: PLC0415 - as above
+
+        with self.losses():
+            try:
+                await self.container(container_id).kill()
+            except DockerError as error:
+                if "is paused" in error.message:
+                    await self.container(container_id).unpause()
+                    await self.container(container_id).kill()
+                elif error.status not in (404, 409):  # 409: it does not run any more
+                    raise
+
+    async def commit(self, container_id: str, repository: str, tag: str, config: dict[str, Any]) -> str:
+        """A container's files as an image, taken while its processes stand still; the image's id."""
+        with self.losses():
+            made = await self.container(container_id).commit(repository=repository, tag=tag, config=config)
+        return cast(str, made["Id"])
+
     async def collect(self) -> tuple[str, ...]:
         """Remove the containers of ours whose lease ran out, and say which."""
-        found = (listed(summary) for summary in await self.summaries({OWNED: "1"}))
-        expired = tuple(entry.id for entry in found if entry.lease_left_s is not None and entry.lease_left_s < 0)
-        for taken in expired:
-            await self.remove(taken)
-        return expired
+        found = [(summary["Id"], listed(summary)) for summary in await self.summaries({OWNED: "1"})]
+        expired = [one for one in found if one[1].lease_left_s is not None and one[1].lease_left_s < 0]
+        for container_id, _ in expired:
+            await self.remove(container_id)
+        return tuple(sandbox.id for _, sandbox in expired)
+
+    async def get(self, path: str, params: dict[str, str] | None = None) -> bytes | None:
+        """What the daemon answers to a request aiodocker has no method for; None if there is no such thing."""
+        docker = await self.docker()
+        url = f"{docker.docker_host}/{docker.api_version}/{path}"
+        with self.losses():
+            async with docker.session.get(url, params=params) as response:
+                said = await response.read()
+                if response.status == 404:
+                    return None
+                if response.status >= 400:
+                    raise SandboxLost(f"the Docker daemon said: {said.decode('utf-8', 'replace').strip()}")
+                return said
 
     async def post(self, path: str, *, params: dict[str, str], data: Any) -> Any:
         """A request aiodocker has no method for, with its answer's last JSON document."""

@@ -2,7 +2,7 @@
 
 import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,20 @@ from excise.errors import SpecError
 from excise.guest.handle import GuestHandle
 from excise.guest.link import Link
 from excise.guest.programs import program
-from excise.handles import finish
+from excise.handles import finish, make_ready
 from excise.requests import EndsWithItsMaker, Requests
+from excise.session_state import give_sessions, read_sessions
 from excise.spec import Spec
 from excise.storage.background import to_end
-from excise.substrate import Capabilities, Snapshot, require, unsupported
+from excise.substrate import Capabilities, Change, Snapshot, require
 from excise.substrates.docker import abilities, container
+from excise.substrates.docker.changes import compared
 from excise.substrates.docker.engine import Engine
 from excise.substrates.docker.images import Images
+from excise.substrates.docker.lives import Lives
+from excise.substrates.docker.snapshots import Snapshots
 
+Prepare = Callable[[str], Awaitable[None]]
 _GUEST = "/.excise-guest"
 # What Docker gives a program whose image says nothing of it.
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -29,23 +34,68 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 class DockerGuestHandle(GuestHandle):
     """A container whose PID 1 is the guest."""
 
-    def __init__(self, engine: Engine, *args: Any, **more: Any) -> None:
+    def __init__(self, engine: Engine, lives: Lives, prepare: Prepare, *args: Any, **more: Any) -> None:
+        """`prepare`: what a container still needs before it is started."""
         super().__init__(*args, **more)
         self._engine = engine
+        self._lives = lives
+        self._prepare = prepare
+
+    async def ready(self) -> None:
+        async with self._readying:
+            self.link.check()
+            if not self._is_ready:
+                await self._make_ready()
+                self._is_ready = True
+
+    async def _make_ready(self) -> None:
+        await make_ready(self, self._lives.left_to_do(), self._lives.first())
+        if self._lives.start is not None:
+            await give_sessions(self, self._lives.start.sessions)
+
+    # ---- states
+
+    async def snapshot(self) -> Snapshot:
+        self.link.check()
+        sessions = await read_sessions(self, self.sessions, self.base, self._spec)
+        return await self._lives.snapshot(self._user, sessions)
+
+    async def reset(self, snapshot: Snapshot) -> None:
+        """Another container, and another link to it, under the same handle. Given up half-way, the sandbox is lost."""
+        async with self._readying:
+            self.link.check()
+            made = await self._lives.prepare(snapshot)
+            await self._prepare(made)
+            link = Link(await self._engine.attach(made))
+            try:
+                self.link.close()
+                await self._lives.turn(snapshot)
+                self.greet(link)
+                await self._make_ready()
+            except BaseException:
+                link.close()
+                raise
+
+    async def diff(self, since: Snapshot | None, *, contents: bool = False) -> tuple[Change, ...]:
+        self.link.check()
+        self._lives.refuse(since, self._address)
+        return await compared(self._lives.snapshots, self, self._lives.container, contents=contents)
+
+    # ---- life
 
     async def pause(self) -> None:
         self.link.check()
-        await self._engine.pause(self.id)
+        await self._engine.pause(self._lives.container)
         self.link.paused = True
 
     async def resume(self) -> None:
         self.link.check()
-        await self._engine.resume(self.id)
+        await self._engine.resume(self._lives.container)
         self.link.paused = False
 
     async def renew(self, lease_s: float) -> None:
         self.link.check()
-        await self._engine.renew(self.id, lease_s)
+        await self._lives.renew(lease_s)
 
 
 class DockerGuestSubstrate(EndsWithItsMaker[DockerGuestHandle]):
@@ -57,6 +107,7 @@ class DockerGuestSubstrate(EndsWithItsMaker[DockerGuestHandle]):
         self._runtime = runtime
         self._engine = Engine(host)
         self._images = Images(self._engine)
+        self._snapshots = Snapshots(self._engine, self._images, self.address)
         self._requests = Requests[DockerGuestHandle](self.address)
         self._capabilities: Capabilities | None = None
         self._program = Path()
@@ -75,19 +126,23 @@ class DockerGuestSubstrate(EndsWithItsMaker[DockerGuestHandle]):
     async def create(
         self, start: Spec | Snapshot, *, deadline_s: float, lease_s: float, labels: Mapping[str, str], request_id: str
     ) -> DockerGuestHandle:
-        if isinstance(start, Snapshot):
-            raise unsupported(self.address, "snapshots to start from")
         return await self._requests.once(request_id, deadline_s, lambda: self._make(start, lease_s, labels, request_id))
 
-    async def _make(self, spec: Spec, lease_s: float, labels: Mapping[str, str], request_id: str) -> DockerGuestHandle:
+    async def _make(
+        self, begin: Spec | Snapshot, lease_s: float, labels: Mapping[str, str], request_id: str
+    ) -> DockerGuestHandle:
+        spec, start = (begin, None) if isinstance(begin, Spec) else (begin.spec, begin)
         capabilities = self._capabilities or await self.probe()
         require(spec, capabilities, self.address)
-        image = await self._images.completed(await self._images.prepare(spec.image), spec.image)
+        prepared = await (self._images.prepare(spec.image) if start is None else self._snapshots.prepared(start))
+        name = spec.image if start is None else prepared.reference
+        image = await self._images.completed(prepared, name)
         config = container.config(spec, image, labels=labels, lease_s=lease_s, request_id=request_id, runtime=self._runtime)
-        made = await self._created(container.name(request_id), config, spec.image)
+        made = await self._created(container.name(request_id), config, name)
+        lives = Lives(self._snapshots, made, sandbox=made, spec=spec, start=start, lease_s=lease_s)
         try:
             link = Link(await self._engine.attach(made))
-            handle = self._handle(made, link, spec, image, capabilities)
+            handle = self._handle(lives, link, spec, image, capabilities)
         except BaseException:
             await finish(self._engine.remove(made))
             raise
@@ -105,13 +160,17 @@ class DockerGuestSubstrate(EndsWithItsMaker[DockerGuestHandle]):
         try:
             # To its end: a container whose answer we did not wait for would come into being after we had removed it.
             await to_end(self._create(name, config, image, made))
-            if not self._binds:
-                await self._engine.unpack(made[0], "/", _packed(self._program))
+            await self._complete(made[0])
         except BaseException:
             for id in made:  # noqa: A001 - what a container's id is called
                 await finish(self._engine.remove(id))
             raise
         return made[0]
+
+    async def _complete(self, container_id: str) -> None:
+        """Where the daemon does not see our files, a container is sent the guest's program."""
+        if not self._binds:
+            await self._engine.unpack(container_id, "/", _packed(self._program))
 
     async def _create(self, name: str, config: dict[str, Any], image: str, made: list[str]) -> None:
         """Its program is shown to it from this machine, unless the daemon turns out not to see this machine's files."""
@@ -128,21 +187,23 @@ class DockerGuestSubstrate(EndsWithItsMaker[DockerGuestHandle]):
         made.append(await self._images.create_container(name, container.with_guest(config, _GUEST, None), image))
 
     def _handle(
-        self, id: str, link: Link, spec: Spec, image: container.Prepared, capabilities: Capabilities
+        self, lives: Lives, link: Link, spec: Spec, image: container.Prepared, capabilities: Capabilities
     ) -> DockerGuestHandle:
         async def dispose() -> None:
             self._requests.forget(handle)
-            await self._engine.remove(id)
+            await lives.remove()
 
         # The guest is greeted at once: the greeting waits in the daemon while the container starts.
         handle = DockerGuestHandle(
             self._engine,
+            lives,
+            self._complete,
             link,
-            id=id,
+            id=lives.container,
             address=self.address,
             capabilities=capabilities,
             spec=spec,
-            image_env={"PATH": _PATH, "HOSTNAME": id[:12], **image.env},
+            image_env={"PATH": _PATH, "HOSTNAME": lives.container[:12], **image.env},
             cwd=spec.workdir or image.workdir or "/",
             user=spec.user or image.user,
             dispose=dispose,
@@ -153,11 +214,15 @@ class DockerGuestSubstrate(EndsWithItsMaker[DockerGuestHandle]):
 
     async def collect(self) -> tuple[str, ...]:
         """Containers go with their maker; what outlived its lease all the same is removed."""
-        return await self._engine.collect()
+        return (*await self._engine.collect(), *await self._snapshots.collect())
+
+    async def discard(self, snapshot: Snapshot) -> None:
+        await self._snapshots.discard(snapshot)
 
     async def close(self) -> None:
         """Close every sandbox, and the connections to the daemon."""
         await self._requests.close()
+        await self._snapshots.settled()
         await self._engine.close()
 
 

@@ -12,8 +12,11 @@ from excise.guestless.process import GuestlessProcess
 from excise.guestless.tar import download, upload
 from excise.handles import Undeclared, environment, finish, make_ready, run_batch
 from excise.spec import Spec
-from excise.substrate import Process, unsupported
+from excise.substrate import Change, Process, Snapshot, unsupported
+from excise.substrates.docker.changes import compared
 from excise.substrates.docker.engine import Engine
+from excise.substrates.docker.lives import LEASE_S, Lives
+from excise.substrates.docker.snapshots import Snapshots
 
 # What the daemon says of a request no sandbox could carry out; everything else it says is its own trouble.
 _CALLERS_FAULT = ("unable to find user", "unable to find group", "executable file not found", "no such file or directory")
@@ -26,33 +29,44 @@ class DockerHandle(Undeclared):
         self,
         engine: Engine,
         id: str,
+        container: str,
         *,
         address: str,
         spec: Spec,
+        snapshots: Snapshots,
+        start: Snapshot | None = None,
+        lease_s: float = LEASE_S,
         ready: bool = False,
         on_close: Callable[["DockerHandle"], None] | None = None,
     ) -> None:
         self.id = id
+        """The sandbox's, which stays; the container's changes with every reset."""
+        self._lives = Lives(snapshots, container, sandbox=id, spec=spec, start=start, lease_s=lease_s)
         self._engine = engine
         self._address = address
         self._spec = spec
         self._on_close = on_close
-        self._inside = Inside(partial(engine.exec, id), root="0", callers_fault=_CALLERS_FAULT)
+        self._enter(container)
+        self._readying = asyncio.Lock()
+        self._is_ready = ready
+
+    def _enter(self, container: str) -> None:
+        """From now on actions are this container's."""
+        spec = self._spec
+        self._inside = Inside(partial(self._engine.exec, container), root="0", callers_fault=_CALLERS_FAULT)
         self._actions = Actions(
             self._inside,
             variables=lambda action: environment({}, spec, action),
-            half_closes=not engine.endpoint.encrypted,
+            half_closes=not self._engine.endpoint.encrypted,
             limited=bool(spec.limits.asked() & {"memory_bytes", "pids"}),
         )
-        self._readying = asyncio.Lock()
-        self._is_ready = ready
 
     async def ready(self) -> None:
         """Once is enough: who asked for the same sandbox with the same request_id does not run its steps again."""
         async with self._readying:
             self._check_open()
             if not self._is_ready:
-                await make_ready(self, self._spec)
+                await make_ready(self, self._lives.left_to_do(), self._lives.first())
                 self._is_ready = True
 
     # ---- actions
@@ -78,25 +92,52 @@ class DockerHandle(Undeclared):
     def download(self, path: str) -> AsyncIterator[bytes]:
         return download(self, path)
 
+    # ---- states
+
+    async def snapshot(self) -> Snapshot:
+        self._check_open()
+        return await self._lives.snapshot(None)
+
+    async def reset(self, snapshot: Snapshot) -> None:
+        """Another container under the same handle. Given up half-way, the sandbox is lost."""
+        async with self._readying:
+            self._check_open()
+            made = await self._lives.prepare(snapshot)
+            live = self._actions.let_go()
+            await self._lives.turn(snapshot)
+            for process in live:
+                await process.settled()
+            self._enter(made)
+            try:
+                await make_ready(self, self._lives.left_to_do(), self._lives.first())
+            except BaseException:
+                self._actions.let_go()
+                raise
+
+    async def diff(self, since: Snapshot | None, *, contents: bool = False) -> tuple[Change, ...]:
+        self._check_open()
+        self._lives.refuse(since, self._address)
+        return await compared(self._lives.snapshots, self, self._lives.container, contents=contents)
+
     # ---- life
 
     async def pause(self) -> None:
         self._check_open()
-        await self._engine.pause(self.id)
+        await self._engine.pause(self._lives.container)
 
     async def resume(self) -> None:
         self._check_open()
-        await self._engine.resume(self.id)
+        await self._engine.resume(self._lives.container)
 
     async def renew(self, lease_s: float) -> None:
         self._check_open()
-        await self._engine.renew(self.id, lease_s)
+        await self._lives.renew(lease_s)
 
     async def close(self) -> None:
         await finish(self._remove(self._actions.let_go()))
 
     async def _remove(self, live: tuple[GuestlessProcess, ...]) -> None:
-        await self._engine.remove(self.id)
+        await self._lives.remove()
         if self._on_close is not None:
             self._on_close(self)
         for process in live:

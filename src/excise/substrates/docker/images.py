@@ -11,6 +11,8 @@ from excise.storage.image import Image, kind, resolve
 from excise.substrates.docker.container import Prepared
 from excise.substrates.docker.engine import Engine
 
+SNAPSHOTS = "excise/snapshot"
+"""The repository of images that are snapshots; the tag is the snapshot's id."""
 _REPOSITORIES = {"host": "host", "built": "base", "tar": "tar"}
 
 
@@ -114,4 +116,9 @@ class Images:
 
 
 def missing(name: str) -> SpecError:
+    if name.startswith(f"{SNAPSHOTS}:"):
+        return SpecError(
+            f"the Docker daemon has no snapshot {name.partition(':')[2]} (any more): it was discarded, its lease ran out, or "
+            "its image was removed; take another snapshot"
+        )
     return SpecError(f"the Docker daemon holds no image {name!r}: `docker pull {name}` fetches it, or use host or excise/base")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -9,11 +10,12 @@ from excise.errors import CreateError, SandboxLost
 from excise.handles import finish
 from excise.spec import Spec
 from excise.storage.background import to_end
-from excise.substrate import Capabilities, Listed, Snapshot, require, unsupported
+from excise.substrate import Capabilities, Listed, Snapshot, require
 from excise.substrates.docker import abilities, container
 from excise.substrates.docker.engine import Engine
 from excise.substrates.docker.handle import DockerHandle
 from excise.substrates.docker.images import Images
+from excise.substrates.docker.snapshots import Snapshots
 
 
 class DockerSubstrate:
@@ -25,6 +27,7 @@ class DockerSubstrate:
         self._runtime = runtime
         self._engine = Engine(host)
         self._images = Images(self._engine)
+        self._snapshots = Snapshots(self._engine, self._images, self.address)
         self._capabilities: Capabilities | None = None
         self._handles: dict[str, DockerHandle] = {}
         self._making: dict[str, asyncio.Lock] = {}
@@ -39,8 +42,6 @@ class DockerSubstrate:
     async def create(
         self, start: Spec | Snapshot, *, deadline_s: float, lease_s: float, labels: Mapping[str, str], request_id: str
     ) -> DockerHandle:
-        if isinstance(start, Snapshot):
-            raise unsupported(self.address, "snapshots to start from")
         lock = self._making.setdefault(request_id, asyncio.Lock())
         try:
             async with asyncio.timeout(deadline_s), lock:
@@ -53,28 +54,41 @@ class DockerSubstrate:
             if not lock.locked():
                 self._making.pop(request_id, None)
 
-    async def _make(self, spec: Spec, lease_s: float, labels: Mapping[str, str], request_id: str) -> DockerHandle:
+    async def _make(self, begin: Spec | Snapshot, lease_s: float, labels: Mapping[str, str], request_id: str) -> DockerHandle:
+        spec, start = (begin, None) if isinstance(begin, Spec) else (begin.spec, begin)
         require(spec, self._capabilities or await self.probe(), self.address)
         await self._engine.docker()
-        image = await self._images.prepare(spec.image)
+        image = await (self._images.prepare(spec.image) if start is None else self._snapshots.prepared(start))
         config = container.config(spec, image, labels=labels, lease_s=lease_s, request_id=request_id, runtime=self._runtime)
         for summary in await self._engine.summaries({container.OWNED: "1", container.REQUEST: request_id}):
-            return self._handle(summary["Id"], spec, request_id)
+            return self._handle(summary, spec, request_id, start, lease_s)
         name = container.name(request_id)
         try:
             # To its end: a container whose answer we did not wait for would come into being after we had removed it.
-            made = await to_end(self._images.create_container(name, config, spec.image))
+            made = await to_end(self._images.create_container(name, config, spec.image if start is None else image.reference))
             await self._engine.start(made)
         except BaseException:
             await finish(self._engine.remove(name))
             raise
-        return self._handle(made, spec, request_id)
+        return self._handle({"Id": made}, spec, request_id, start, lease_s)
 
-    def _handle(self, id: str, spec: Spec, request_id: str) -> DockerHandle:
+    def _handle(
+        self, summary: Mapping[str, Any], spec: Spec, request_id: str, start: Snapshot | None, lease_s: float
+    ) -> DockerHandle:
         def forget(_: DockerHandle) -> None:
             self._handles.pop(request_id, None)
 
-        return DockerHandle(self._engine, id, address=self.address, spec=spec, on_close=forget)
+        return DockerHandle(
+            self._engine,
+            container.sandbox_of(summary),
+            summary["Id"],
+            address=self.address,
+            spec=spec,
+            snapshots=self._snapshots,
+            start=start,
+            lease_s=lease_s,
+            on_close=forget,
+        )
 
     # ---- what is there
 
@@ -83,28 +97,37 @@ class DockerSubstrate:
         from aiodocker import DockerError  # noqa: PLC0415 - as above
 
         await self._engine.docker()
+        reset = await self._engine.summaries({container.OWNED: "1", container.SANDBOX: id})
         with self._engine.refusals():
             try:
-                shown = await self._engine.show(id)
+                shown = await self._engine.show(reset[0]["Id"] if reset else id)
             except DockerError as error:
                 if error.status == 404:
                     raise SandboxLost(f"{self.address} has no sandbox {id!r}") from None
                 raise
         if shown["Config"]["Labels"].get(container.OWNED) != "1" or not shown["State"]["Running"]:
             raise SandboxLost(f"{self.address} has no living sandbox {id!r}")
-        spec = Spec(limits=container.limits_of(shown))
-        return DockerHandle(self._engine, shown["Id"], address=self.address, spec=spec, ready=True)
+        return DockerHandle(
+            self._engine,
+            shown["Config"]["Labels"].get(container.SANDBOX) or shown["Id"],
+            shown["Id"],
+            address=self.address,
+            spec=container.spec_of(shown),
+            snapshots=self._snapshots,
+            ready=True,
+        )
 
     async def list(self, labels: Mapping[str, str]) -> tuple[Listed, ...]:
-        wanted = {container.OWNED: "1", **{f"{container.OTHERS}{key}": value for key, value in labels.items()}}
-        return tuple(container.listed(summary) for summary in await self._engine.summaries(wanted))
+        found = [container.listed(summary) for summary in await self._engine.summaries({container.OWNED: "1"})]
+        return tuple(entry for entry in found if labels.items() <= entry.labels.items())
 
     async def discard(self, snapshot: Snapshot) -> None:
-        raise unsupported(self.address, "snapshots")
+        await self._snapshots.discard(snapshot)
 
     async def collect(self) -> tuple[str, ...]:
-        return await self._engine.collect()
+        return (*await self._engine.collect(), *await self._snapshots.collect())
 
     async def close(self) -> None:
         """Close the connections to the daemon. Sandboxes outlive it: their leases, or `close` of each, end them."""
+        await self._snapshots.settled()
         await self._engine.close()

@@ -1,0 +1,166 @@
+"""Snapshots as images of the daemon: committed, made containers of, discarded, collected."""
+
+import contextvars
+import time
+import uuid
+from asyncio import CancelledError, Task, gather, get_running_loop
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from excise.errors import SpecError
+from excise.handles import finish
+from excise.spec import Spec
+from excise.storage.background import to_end
+from excise.substrate import SessionState, Snapshot
+from excise.substrates.docker import container
+from excise.substrates.docker.engine import Engine
+from excise.substrates.docker.images import SNAPSHOTS, Images, missing
+
+_GONE, _IN_USE = 404, 409
+
+
+def reference(snapshot: Snapshot) -> str:
+    return f"{SNAPSHOTS}:{snapshot.id}"
+
+
+class Snapshots:
+    """The snapshots one client made, and the removal of what is no longer needed."""
+
+    def __init__(self, engine: Engine, images: Images, address: str) -> None:
+        self.engine = engine
+        self.images = images
+        self._address = address
+        self._discarded: set[str] = set()
+        """Those whose image is still under a sandbox of ours: it goes with the last of them."""
+        self._background: set[Task[None]] = set()
+
+    async def take(
+        self,
+        container_id: str,
+        *,
+        spec: Spec,
+        user: str | None,
+        parent: str | None,
+        lease_s: float,
+        sessions: tuple[SessionState, ...] = (),
+    ) -> Snapshot:
+        """The container's files as they are. `user`: whose actions are, if nothing else is said."""
+        made = Snapshot(
+            id=uuid.uuid4().hex,
+            address=self._address,
+            spec=spec,
+            parent=parent,
+            carries="files",
+            lease_s=lease_s,
+            sessions=sessions,
+        )
+        labels = {container.OWNED: "1", container.SNAPSHOT: made.id, container.LEASE: f"{time.time() + lease_s:.3f}"}
+        # Root is PID 1 where the guest is, and no image says so: the image's own user is what its containers must have.
+        config = {"Labels": labels, "User": user or "0:0"}
+        try:
+            # To its end: an image whose answer we did not wait for would come into being after we had removed it.
+            await to_end(self.engine.commit(container_id, SNAPSHOTS, made.id, config))
+        except CancelledError:
+            await finish(self.discard(made))
+            raise
+        return msgspec.structs.replace(made, size_bytes=await self._size_bytes(made))
+
+    async def _size_bytes(self, snapshot: Snapshot) -> int:
+        """What it adds to the image it came from."""
+        history = await self.engine.get(f"images/{reference(snapshot)}/history")
+        layers = msgspec.json.decode(history or b"[]", type=list[dict[str, Any]])
+        return int(layers[0]["Size"]) if layers else 0
+
+    async def prepared(self, snapshot: Snapshot) -> container.Prepared:
+        """A snapshot's image, with what the image it came from needs beside it."""
+        try:
+            return msgspec.structs.replace(await self.images.prepare(snapshot.spec.image), reference=reference(snapshot))
+        except SpecError:
+            if not await self._is_there(snapshot):
+                raise missing(reference(snapshot)) from None
+            raise
+
+    async def _is_there(self, snapshot: Snapshot) -> bool:
+        return await self.engine.get(f"images/{reference(snapshot)}/json") is not None
+
+    async def create(self, name: str, config: dict[str, Any]) -> str:
+        """A container, not started yet; cancelled, none is left."""
+        made: list[str] = []
+
+        async def create() -> None:
+            made.append(await self.images.create_container(name, config, config["Image"]))
+
+        try:
+            await to_end(create())
+        except BaseException:
+            for id in made:  # noqa: A001 - what a container's id is called
+                await finish(self.engine.remove(id))
+            raise
+        return made[0]
+
+    # ---- their end
+
+    async def discard(self, snapshot: Snapshot) -> None:
+        """Twice is fine. Under a sandbox of it the image loses its name only: nobody else can begin with it."""
+        deleted = await self._delete(reference(snapshot), force=True)
+        if not deleted:
+            self._discarded.add(snapshot.id)
+
+    async def _delete(self, image: str, *, force: bool) -> bool:
+        """Whether nothing of it is left."""
+        from aiodocker import DockerError  # noqa: PLC0415 - 0.2 s that `import excise` should not pay
+
+        docker = await self.engine.docker()
+        with self.engine.refusals():
+            try:
+                done = await docker.images.delete(image, force=force)
+            except DockerError as error:
+                if error.status not in (_GONE, _IN_USE):
+                    raise
+                return error.status == _GONE
+        return any("Deleted" in entry for entry in done)
+
+    async def _nameless(self) -> list[dict[str, Any]]:
+        """Images of snapshots that were discarded under a sandbox."""
+        return [image for image in await self.engine.images(container.SNAPSHOT) if not _names(image)]
+
+    async def collect(self) -> tuple[str, ...]:
+        """Remove the snapshots whose lease ran out and which no sandbox is made of, and say which."""
+        taken: list[str] = []
+        for image in await self.engine.images(container.SNAPSHOT):
+            id = image["Labels"][container.SNAPSHOT]  # noqa: A001 - what a snapshot's id is called
+            names, left_s = _names(image), container.listed(image).lease_left_s
+            expired = left_s is not None and left_s < 0 and names == [f"{SNAPSHOTS}:{id}"]
+            if (expired or not names) and await self._delete(names[0] if names else image["Id"], force=False):
+                taken.append(id)
+        return tuple(taken)
+
+    def remove_later(self, container_id: str, start: Snapshot | None) -> Task[None]:
+        """Remove a container that is no longer needed, beside whatever goes on: no rollout's trace has it."""
+        return self._later(self.remove(container_id, start))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> Task[None]:
+        task = get_running_loop().create_task(work, context=contextvars.Context())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    async def remove(self, container_id: str, start: Snapshot | None) -> None:
+        """Remove a container, and the image it was made of if that was discarded meanwhile."""
+        await self.engine.remove(container_id)
+        if start is None or start.id not in self._discarded:
+            return
+        for image in await self._nameless():
+            if image["Labels"][container.SNAPSHOT] == start.id and not await self._delete(image["Id"], force=False):
+                return  # another sandbox is made of it
+        self._discarded.discard(start.id)
+
+    async def settled(self) -> None:
+        """Return once nothing goes on in the background."""
+        await gather(*self._background, return_exceptions=True)
+
+
+def _names(image: dict[str, Any]) -> list[str]:
+    return [name for name in image.get("RepoTags") or () if name != "<none>:<none>"]
