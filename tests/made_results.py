@@ -102,8 +102,9 @@ def rich_cells() -> tuple[Cell, ...]:
     shells = tuple(Cell(address="docker", workload="t2", shell=shell) for shell in ("login", "session"))
     load = tuple(Cell(address=address, workload="t0", concurrency=4) for address in ("docker", "namespace"))
     others = (Cell(address="docker", workload="t2", reset="git"), Cell(address="docker", workload="t0", state="cold"))
+    rates = tuple(Cell(address="docker", workload="t0", concurrency=4, arrivals_per_s=rate) for rate in (2.0, 8.0))
     plain = plain_cells(workloads=("t0", "t1", "t2", "t2?actions=50", "t2?actions=150"))
-    return (*plain, *shells, *load, *others)
+    return (*plain, *shells, *load, *others, *rates)
 
 
 def write(

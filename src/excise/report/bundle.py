@@ -106,7 +106,7 @@ def _content(
 
 def _tables(sections: Sequence[Section]) -> list[Table]:
     of_figures = [part.table for section in sections for part in section.parts if isinstance(part, Figure)]
-    return [*of_figures, *(one for section in sections for one in (*section.tables_first, *section.tables))]
+    return [*of_figures, *(one for section in sections for one in (*section.tables_first, *section.tables, *section.folded))]
 
 
 def _replace(out: Path, page: str, share: bytes | None, drawings: dict[str, tuple[str, str]], found: Sequence[Table]) -> None:

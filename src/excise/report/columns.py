@@ -47,10 +47,12 @@ def columns(run: Run) -> list[Column]:
     labels = names(run)
     lengths = sorted({row.actions for row in run.rows if row.actions}) or [0]
     length = str(lengths[0]) if len(lengths) == 1 else "actions"
+    setup = " + set-up" if any(row.setup_s for row in run.rows) else ""
     return [
         Column(title="substrate", entry=lambda row: Entry(labels[row.address], "reference" if row.reference else "")),
         *_factors(run),
         Column(title="start", unit="ms", entry=lambda row: _ms(row.start_s), meaning="until a first command has answered"),
+        *_setup(run),
         Column(
             title="dispatch",
             unit="ms/action",
@@ -69,7 +71,7 @@ def columns(run: Run) -> list[Column]:
             title="total",
             unit="ms, mean",
             entry=lambda row: _ms(row.total_s),
-            meaning=f"a rollout, start + {length} x (dispatch + slowdown + work) + cleanup",
+            meaning=f"a rollout, start{setup} + {length} x (dispatch + slowdown + work) + cleanup",
         ),
         *_beyond_means(few, fewer),
         *_written(run),
@@ -161,6 +163,13 @@ def _factors(run: Run) -> list[Column]:
             )
         )
     return found
+
+
+def _setup(run: Run) -> list[Column]:
+    if all(row.setup_s is None for row in run.rows):
+        return []
+    meaning = "from there to the start state"
+    return [Column(title="set-up", unit="ms", entry=lambda row: _ms(row.setup_s), spare=1, meaning=meaning)]
 
 
 def _unusual(row: Row) -> Entry:

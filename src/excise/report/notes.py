@@ -13,19 +13,22 @@ from excise.stats.run import Run
 UNATTRIBUTED_IS_A_BUG = 0.01
 
 
-def notes(run: Run, shown: Sequence[Column]) -> list[str]:
-    """One sentence or more each, in the order they matter, for a table with these columns."""
+def notes(run: Run, shown: Sequence[Column], *, page: bool = False) -> list[str]:
+    """One sentence or more each, in the order they matter, for a table with these columns.
+
+    A page has what failed, what was skipped and where the results are in sections of their own.
+    """
+    elsewhere = [] if page else [*_skipped(run), _where(run)]
     return [
         *_names(run),
         _what(run),
         *_hours(run, shown),
         "; ".join(f"{column.title}: {column.meaning}" for column in shown if column.meaning) + ".",
         _how_to_read(run),
-        *_failures(run),
+        *([] if page else _failures(run)),
         *_unpaired(run),
         _instrument(run, shown),
-        *_skipped(run),
-        _where(run),
+        *elsewhere,
     ]
 
 
@@ -37,8 +40,9 @@ def _what(run: Run) -> str:
     plan, host = run.header.plan, run.header.provenance
     work = sorted({cell.workload for cell in plan.cells})
     lengths = ", ".join(map(str, sorted({row.actions for row in run.rows if row.actions}) or [0]))
+    blocks = "1 whole block" if run.blocks == 1 else f"{run.blocks} whole blocks"
     return (
-        f"{run.blocks} whole blocks of {', '.join(work)} ({lengths} actions a rollout) on image {plan.image}, after "
+        f"{blocks} of {', '.join(work)} ({lengths} actions a rollout) on image {plan.image}, after "
         f"{plan.warmup_blocks} to warm up, seed {plan.seed}; {host.cores} cores of {host.cpu}, {host.kernel}."
     )
 

@@ -1,5 +1,7 @@
 """Numbers as text: three digits that mean something, and intervals that fit a table."""
 
+from collections.abc import Iterable
+
 from excise.stats.estimate import Estimate
 
 NOTHING = "-"
@@ -28,6 +30,12 @@ def percent(estimate: Estimate) -> tuple[str, str]:
     ends = (estimate.low, estimate.high)
     shown = [None if x is None else f"{100 * x:.1f}" for x in ends]
     return f"{100 * estimate.value:.1f}", "" if None in shown else f"{shown[0]}..{shown[1]}"
+
+
+def counted(counts: Iterable[int]) -> str:
+    """How many trials a figure's rows have: `n = 8`, or `n = 8 to 64`."""
+    found = sorted(set(counts))
+    return f"n = {found[0]}" if len(found) == 1 else f"n = {found[0]} to {found[-1]}"
 
 
 def duration(seconds: float) -> str:

@@ -17,7 +17,7 @@ def amplification(facts: Facts) -> Table:
     for row in _by_cost(facts):
         if row.start_s is not None and row.cleanup_s is not None and row.costs is not None:
             fixed = row.costs.estimate(lambda line: line.fixed_s)
-            body.append(_line(f"{row.name}: start and cleanup", fixed, 1))
+            body.append(_line(f"{row.name}: start, set-up and cleanup", fixed, 1))
         if row.dispatch_s is not None:
             body.append(_line(f"{row.name}: dispatch of an action", row.dispatch_s, LONG))
     heads = ("cost", "time", f"worker-hours at {MILLION:,} x {LONG}", "95 % interval")

@@ -10,7 +10,7 @@ from excise.stats.rows import Row
 
 _EACH = frozenset({"dispatch", "slowdown", "work"})
 _NOTHING_S = 5e-9
-_WORDS = {"unattributed": "the meter itself"}
+_WORDS = {"unattributed": "the meter itself", "setup": "set-up"}
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):

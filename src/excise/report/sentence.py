@@ -15,10 +15,31 @@ def sentence(facts: Facts) -> str:
     dear, cheap = rows[-1], rows[0]
     if dear.tax_rate is None:
         return _without_tax(dear, cheap)
-    told = f"Of every hour that rollouts of {dear.cell.workload} spend on {dear.name}, {_minutes(dear)} are not work"
+    if dear.tax_rate.value <= 0:
+        return _begun(facts, f"rollouts of {dear.cell.workload} were not seen to take longer on {dear.name} than their work.")
+    spent = f"of every hour that rollouts of {dear.cell.workload} spend on {dear.name}"
+    told = _begun(facts, f"{spent}, {_minutes(dear)} are not work")
     if cheap is dear:
         return f"{told}."
+    if not _apart(dear, cheap):
+        return f"{told}; nothing else that was measured here is shown to be faster."
     return f"{told}; on {cheap.name} the same rollout takes {_share(_total(cheap) / _total(dear))} of the time."
+
+
+def _begun(facts: Facts, told: str) -> str:
+    """The sentence from its beginning, which says so where no interval stands behind it."""
+    blocks = facts.run.blocks
+    if blocks < FEWEST_BLOCKS:
+        return f"In {'one block' if blocks == 1 else f'{blocks} blocks'}, too few to be sure, {told}"
+    return told[:1].upper() + told[1:]
+
+
+def _apart(dear: Row, cheap: Row) -> bool:
+    """Whether the difference is more than chance; where there is no interval the sentence has said so."""
+    if not dear.totals_s.keys() & cheap.totals_s.keys():
+        return True
+    low = ratio(dear, cheap).low
+    return low is None or low > 1
 
 
 def precision(facts: Facts) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 
 from excise.errors import SpecError
-from excise.meter.results import HEADER, load_latencies
+from excise.meter.packed import HEADER
+from excise.meter.results import load_latencies
 from excise.report.bundle import Latencies
 from excise.stats.run import Run
 

@@ -12,6 +12,7 @@ from excise.report.columns import columns
 from excise.report.facts import Facts, isolates
 from excise.report.figures import decomposition, growth, ladder, starts
 from excise.report.figures.factors import factors
+from excise.report.figures.load import arrivals
 from excise.report.latency import latency_notes, latency_table
 from excise.report.notes import notes
 from excise.report.numbers import duration, interval, short
@@ -24,13 +25,15 @@ from excise.stats.whatif import WhatIf, what_ifs
 METHOD = (
     "A block is every cell once, in seeded random order, on one host; only whole blocks are in the tables, and none of their "
     "trials is left out. The first warms up and is kept apart.",
-    "T = start + sum over actions of (dispatch + slowdown + work) + cleanup, on one monotonic clock. Work is what the same "
-    "action takes on the reference in the same block; tax = T - work. What the terms leave is told as unattributed.",
+    "T = start + set-up (or reset) + sum over actions of (dispatch + slowdown + work) + cleanup, on one monotonic clock. Work "
+    "is what the same action takes on the reference in the same block; tax = T - work. What the terms leave is told "
+    "as unattributed.",
+    "The block is the unit of every interval: rollouts at once are one observation. "
     "p50 and p95 have intervals by order statistics, means and ratios by leaving out each block in turn (jackknife, "
     "Student's t); all are 95 %. A quantile with too few trials for an interval is not given; a mean of fewer than "
     f"{FEWEST_BLOCKS} blocks is given without one.",
     "A trial that gave another answer than everybody else's, or that the machinery lost, is a failure with a reason. Its time "
-    "is in the worker-hours of those that succeed, and in nothing else.",
+    "is in a row's worker-h, and in no other number.",
     "Before each trial the host is watched while nothing of ours runs. Trials after a noisy window stay in the main table.",
 )
 
@@ -47,6 +50,8 @@ class Section:
     parts: Sequence[Part] = ()
     tables: Sequence[Table] = ()
     notes: Sequence[str] = ()
+    folded: Sequence[Table] = ()
+    """Long tables that a reader opens."""
     commands: Sequence[str] = ()
     calculator: bool = False
     headed: bool = False
@@ -63,19 +68,19 @@ class Help(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def helps(facts: Facts) -> list[Help]:
-    """Changes to the dearest row that isolates, from all rows of the same workload."""
+    """Changes to the dearest row that isolates, from all rows of the same workload; none that has no interval."""
     now = max(facts.isolated, key=lambda row: row.total_s.value if row.total_s else 0.0, default=None)
     if now is None or not isolates(now.address):
         return []
-    return [_help(one) for one in what_ifs([row for row in facts.rows if row.cell.workload == facts.workload], now)]
+    found = what_ifs([row for row in facts.rows if row.cell.workload == facts.workload], now)
+    return [_help(one) for one in found if one.saving_hours.low is not None]
 
 
 def _help(one: WhatIf) -> Help:
     hours = one.saving_hours
-    ends = f" [{interval(hours)}]" if hours.low is not None else " [too few blocks for an interval]"
     computed = "; computed from the dispatch that was measured" if one.computed else ""
     return Help(
-        saving=f"{short(hours.value)} worker-hours less{ends}:",
+        saving=f"{short(hours.value)} worker-hours less [{interval(hours)}]:",
         sentence=one.sentence,
         detail=f"{duration(one.saving_s.value)} a rollout, {100 * one.share:.0f} % of it{computed}.",
         command=one.command,
@@ -112,8 +117,9 @@ def story(facts: Facts) -> list[Section]:
             place="rows",
             title="Every row",
             tables_first=[tables.every_row(run)],
-            tables=quiet,
-            notes=notes(run, columns(run))[:-1],
+            tables=tables.control(run),
+            folded=quiet,
+            notes=notes(run, columns(run), page=True),
         ),
         _missing(facts),
         _method(facts),
@@ -133,7 +139,7 @@ def _break_even(facts: Facts) -> Section:
 
 
 def _factors(facts: Facts) -> list[Section]:
-    found = factors(facts)
+    found: list[Part] = [*factors(facts), *arrivals(facts)]
     if not found:
         return []
     told = "One factor at a time, all else the same, in the same blocks; each table has the ratio to the first level."

@@ -6,9 +6,11 @@ from excise.meter.records import Provenance
 from excise.report.columns import columns
 from excise.report.facts import Facts
 from excise.report.notes import skipped_name
-from excise.report.numbers import percent, short
+from excise.report.numbers import interval, percent, short
 from excise.report.parts import Table
 from excise.stats.breakeven import BreakEven, break_even
+from excise.stats.control import controlled
+from excise.stats.jackknife import FEWEST_BLOCKS
 from excise.stats.rows import Row
 from excise.stats.run import Run
 
@@ -36,11 +38,35 @@ def break_evens(facts: Facts) -> Table | None:
     for first, second in list(combinations(rows, 2))[:_MOST_PAIRS]:
         if first.costs is not None and second.costs is not None:
             found = break_even(first.costs, second.costs)
-            body.append((first.name, second.name, _told(found, first, second), "yes" if found.certain else "no"))
+            body.append((first.name, second.name, _told(found, first, second), _certain(found, first)))
     if not body:
         return None
     heads = ("A", "B", "cheaper", "beyond the 95 % interval")
     return Table(name="break-even", title="Break-even lengths", heads=heads, rows=tuple(body), numbers=4)
+
+
+def _certain(found: BreakEven, first: Row) -> str:
+    if first.blocks is None or first.blocks.n < FEWEST_BLOCKS:
+        return "too few blocks"
+    return "yes" if found.certain else "no"
+
+
+def control(run: Run) -> list[Table]:
+    """What blocks with every daemon still say beside the run's own; none where there was no such block."""
+    found = controlled(run)
+    if not found:
+        return []
+    words = {True: "yes", False: "no", None: "too few blocks"}
+    body: list[tuple[str, ...]] = []
+    for one in found:
+        ratios = [(short(ratio.value), interval(ratio) or "-") for ratio in (one.measured, one.control)]
+        body.append((one.cell.address, one.cell.workload, *ratios[0], *ratios[1], words[one.agrees], str(one.n)))
+    heads = (
+        *("substrate", "workload", "x reference", "95 % interval", "x reference, daemons still", "95 % interval"),
+        *("intervals meet", "control blocks"),
+    )
+    title = "The same ratios with every daemon stopped"
+    return [Table(name="control", title=title, heads=heads, rows=tuple(body), numbers=2)]
 
 
 def _told(found: BreakEven, first: Row, second: Row) -> str:

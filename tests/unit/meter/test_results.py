@@ -5,9 +5,10 @@ import msgspec
 import pytest
 
 from excise.errors import SpecError
+from excise.meter.packed import HEADER, TRIALS
 from excise.meter.provenance import provenance
 from excise.meter.records import Cell, Header, Plan, Quiet, Trial
-from excise.meter.results import HEADER, TRIALS, Writer, load, whole_blocks
+from excise.meter.results import Writer, load, whole_blocks
 from excise.trace import Span
 
 CELLS = (Cell(address="a", workload="t0"), Cell(address="b", workload="t0"))

@@ -12,7 +12,8 @@ import pytest
 import excise
 from excise import measuring
 from excise.errors import SpecError
-from excise.meter.results import HEADER, TRIALS, Writer, load
+from excise.meter.packed import HEADER, TRIALS
+from excise.meter.results import Writer, load
 from excise.meter.resume import interrupted
 from excise.plans import Grid, RolloutPlan
 

@@ -9,7 +9,7 @@ import pytest
 
 from excise.meter.records import Cell
 from excise.report.facts import Facts
-from excise.report.figures.marks import Span, spread
+from excise.report.figures.marks import Span, dots, finished, spread
 from excise.report.figures.render import drawing, grammar, png, standalone
 from excise.report.figures.theme import DARK, LIGHT
 from excise.report.parts import Figure
@@ -52,6 +52,7 @@ def test_there_is_every_figure(rich):
         "completion",
         "worker-hours",
         "by-concurrency",
+        "by-arrivals",
         "by-reset",
         "by-shell",
         "by-state",
@@ -135,6 +136,15 @@ def test_an_address_is_never_markup(tmp_path):
         assert "<script" not in svg
     assert "<script" not in share_svg(facts)
     assert parsed(share_svg(facts)).get("width") == "1200"
+
+
+def test_a_dot_without_an_interval_has_no_ends():
+    known = {"name": "a", "value": 1.0, "label": "1 s", "colour": LIGHT["ink"], "shape": "circle"}
+    ends = []
+    for value in (known, {**known, "low": 0.5, "high": 2.0}):
+        chart = dots([value], Span([0.5, 2.0]), "x", wide=True, px=300)
+        ends.append(drawing(finished(chart), "x").count("h2v11h-2Z"))  # a tick, two wide and eleven high
+    assert ends == [0, 2]
 
 
 def test_names_at_the_ends_of_lines_stay_apart_and_inside():

@@ -1,18 +1,23 @@
 """The sentence, the receipts, what helps, and the tables of a page."""
 
+import json
+from pathlib import Path
+
 import pytest
 
+from excise.meter.records import Cell
+from excise.meter.results import Results
 from excise.plans import names as plan_names
 from excise.report import paper, tables
 from excise.report.calculator import calculator
 from excise.report.facts import Facts, family
 from excise.report.parts import Absent
 from excise.report.receipt import receipt, receipts
-from excise.report.sentence import precision, sentence
+from excise.report.sentence import caution, precision, sentence
 from excise.report.story import helps, story
 from excise.report.terms import parts_s
 from excise.stats.run import Run
-from made_results import plain_cells, rich_cells, write
+from made_results import made_header, made_trial, plain_cells, rich_cells, write
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +41,49 @@ def test_the_sentence_is_about_the_dearest_and_the_cheapest_that_isolate(rich):
     assert f" {100 * cheap.total_s.value / dear.total_s.value:.0f} % of the time" in told
     assert "[" in precision(rich)
     assert "n = 8" in precision(rich)
+
+
+def test_what_no_interval_stands_behind_is_told_as_such(tmp_path, rich):
+    few = facts(tmp_path, plain_cells(), blocks=3)
+    assert sentence(few).startswith("In 3 blocks, too few to be sure, of every hour")
+    assert caution(few).startswith("3 blocks were measured")
+    assert helps(few) == []
+    assert {row[3] for row in tables.break_evens(few).rows} == {"too few blocks"}
+    assert caution(rich) == ""
+
+
+def test_what_may_be_chance_is_not_called_faster(tmp_path):
+    alike = facts(tmp_path, plain_cells(("chroot", "docker", "docker?x=1")), blocks=8)
+    assert "nothing else that was measured here is shown to be faster" in sentence(alike)
+
+
+def test_control_blocks_stand_beside_the_run(tmp_path, rich):
+    assert tables.control(rich.run) == []
+    path = write(tmp_path / "r", plain_cells(("chroot", "namespace")))
+    with (path / "trials.jsonl").open("a") as file:
+        for line in (path / "trials.jsonl").read_text().splitlines()[2:]:
+            file.write(json.dumps({**json.loads(line), "control": True}) + "\n")
+    [table] = tables.control(Run.read(path))
+    [row] = table.rows
+    assert row[0] == "namespace"
+    assert row[2:4] == row[4:6]
+    assert row[6:] == ("yes", "8")
+
+
+def test_setup_is_a_line_of_its_own_where_there_is_any():
+    cell = Cell(address="chroot", workload="t0")
+    pieces = [("create", 4.0, None, ""), ("setup", 30.0, None, ""), ("action", 3.0, 2.0, ""), ("cleanup", 1.0, None, "")]
+    trials = tuple(made_trial(cell, block, pieces) for block in range(7))
+    run = Run(Results(header=made_header((cell,)), trials=trials, path=Path("r")))
+    assert [(item.name, item.price) for item in receipt(run.rows[0]).items][:2] == [("start", "4.00 ms"), ("set-up", "30.0 ms")]
+    assert "set-up (ms)" in tables.every_row(run).heads
+    assert "set-up (ms)" not in tables.every_row(made_run_without_setup(cell)).heads
+
+
+def made_run_without_setup(cell):
+    pieces = [("create", 4.0, None, ""), ("action", 3.0, 2.0, ""), ("cleanup", 1.0, None, "")]
+    trials = tuple(made_trial(cell, block, pieces) for block in range(3))
+    return Run(Results(header=made_header((cell,)), trials=trials, path=Path("r")))
 
 
 def test_without_a_reference_the_sentence_claims_no_tax(tmp_path):

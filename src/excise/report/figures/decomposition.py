@@ -7,7 +7,7 @@ from excise.report.facts import Facts, family
 from excise.report.figures.engine import Channel, Chart, alt
 from excise.report.figures.marks import INK, PAPER, Span, Values, above, dots, finished, height, inline, rows_of, shortened
 from excise.report.figures.theme import LIGHT
-from excise.report.numbers import duration, interval, percent, short
+from excise.report.numbers import counted, duration, interval, percent, short
 from excise.report.parts import Absent, Figure, Part, Table
 from excise.report.terms import TERMS, parts_s
 from excise.stats.rows import Row
@@ -29,7 +29,8 @@ def decomposition(facts: Facts) -> Part:
         title=f"{title}: a rollout of {facts.workload} by substrate",
         caption=f"Bars: share of a rollout's mean time. Dots: that time on a logarithmic axis, "
         f"{facts.with_intervals('lines are 95 % intervals')}. "
-        f"{dearest.actions} actions a rollout, {_counts(rows)}. Work is what the same actions take as plain processes on the "
+        f"{dearest.actions} actions a rollout, {counted(row.n for row in rows)}. "
+        "Work is what the same actions take as plain processes on the "
         "same files; all else is tax. A slowdown below zero is not drawn; the table has it.",
         alt=f"Stacked bars. On {dearest.address} a rollout takes {duration(_total(dearest))}, and {largest[0]} is the largest "
         f"part of it with {duration(largest[1])}. Every number is in the table that follows.",
@@ -46,11 +47,6 @@ def _no_reference(facts: Facts) -> str:
 
 def _total(row: Row) -> float:
     return 0.0 if row.total_s is None else row.total_s.value
-
-
-def _counts(rows: Sequence[Row]) -> str:
-    counts = sorted({row.n for row in rows})
-    return f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}"
 
 
 def _draw(rows: Sequence[Row], *, wide: bool) -> dict[str, Any]:
@@ -181,7 +177,8 @@ def composition(facts: Facts) -> Part:
     return Figure(
         name="composition",
         title=title,
-        caption=f"Share of a rollout's mean time of {name}, by substrate and number of actions; {_counts(rows)}.",
+        caption=f"Share of a rollout's mean time of {name}, by substrate and number of actions; "
+        f"{counted(row.n for row in rows)}.",
         alt=f"Stacked bars by number of actions ({', '.join(map(str, steps))}) for each substrate. Every number is in the "
         "table that follows.",
         table=_composition_table(rows),

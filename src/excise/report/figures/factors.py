@@ -13,7 +13,7 @@ from excise.meter.records import RESETS, SHELLS, STATES, Cell
 from excise.report.facts import Facts
 from excise.report.figures.lines import Curve, rising
 from excise.report.figures.marks import Span, Values, dots, finished, shortened
-from excise.report.numbers import duration, interval, short
+from excise.report.numbers import counted, duration, interval, short
 from excise.report.parts import Figure, Table
 from excise.stats.estimate import Estimate
 from excise.stats.rows import Row
@@ -45,9 +45,9 @@ FACTORS = (
     Factor(
         field="reset",
         title="Ways back to the start state",
-        axis="start, reset and cleanup of a rollout",
-        caption="What a rollout pays once, whatever its length: start and cleanup of a sandbox of its own (recreate), or "
-        "bringing one that lives on back to its start state",
+        axis="start, set-up, reset and cleanup",
+        caption="What a rollout pays once, whatever its length: start, set-up and cleanup of a sandbox of its own (recreate), "
+        "or bringing one that lives on back to its start state",
         of=lambda row: None if row.costs is None else row.costs.estimate(lambda line: line.fixed_s),
         levels=RESETS,
     ),
@@ -110,13 +110,12 @@ def _value(row: Row, factor: Factor) -> Estimate:
 def _figure(facts: Facts, factor: Factor, rows: Sequence[Row]) -> Figure:
     known = sorted(rows, key=lambda row: _value(row, factor).value)
     work = ", ".join(dict.fromkeys(row.cell.workload for row in rows))
-    counts = sorted({row.n for row in rows})
-    n = f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}"
     ends = facts.with_intervals(f"{'lines' if factor.levels else 'bands'} are 95 % intervals")
     return Figure(
         name=f"by-{factor.field}",
         title=factor.title,
-        caption=f"{factor.caption}. {work}; logarithmic {'axes' if not factor.levels else 'axis'}; {ends}; {n}.",
+        caption=f"{factor.caption}. {work}; logarithmic {'axes' if not factor.levels else 'axis'}; {ends}; "
+        f"{counted(row.n for row in rows)}.",
         alt=f"From {duration(_value(known[0], factor).value)} ({_called(known[0], factor, rows)}) to "
         f"{duration(_value(known[-1], factor).value)} ({_called(known[-1], factor, rows)}). Every number is in the table that "
         "follows.",
@@ -168,6 +167,7 @@ def _table(factor: Factor, rows: Sequence[Row]) -> Table:
         "95 % interval",
         "total, x the first level",
         "95 % interval",
+        "done (1/s)",
         "CPU (s)",
         "n",
     )
@@ -185,6 +185,7 @@ def _table(factor: Factor, rows: Sequence[Row]) -> Table:
                 interval(one, 1e3) or "-",
                 "-" if times is None else short(times.value),
                 "-" if times is None else interval(times) or "-",
+                "-" if row.throughput_per_s is None else short(row.throughput_per_s.value),
                 "-" if row.cpu_s is None else short(row.cpu_s.value),
                 str(row.n) if row.n == row.attempted else f"{row.n}/{row.attempted}",
             )

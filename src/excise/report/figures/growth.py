@@ -7,7 +7,7 @@ from excise.report.facts import Facts
 from excise.report.figures.decomposition import lengths
 from excise.report.figures.lines import Curve, rising
 from excise.report.figures.marks import HOURS, shortened
-from excise.report.numbers import duration, interval, short
+from excise.report.numbers import counted, duration, interval, short
 from excise.report.parts import Absent, Figure, Part, Table
 from excise.stats.estimate import Estimate
 from excise.stats.projection import LONG, Scenario, project
@@ -30,7 +30,7 @@ def completion(facts: Facts) -> Part:
         title=title,
         caption=f"Mean time of a rollout of {tier_name} with {', '.join(map(str, steps))} actions, as measured, both axes "
         f"logarithmic; {facts.with_intervals('bands are 95 % intervals')}; "
-        f"n = {min(row.n for row in rows)} to {max(row.n for row in rows)}.",
+        f"{counted(row.n for row in rows)}.",
         alt="Lines that rise with the number of actions, one for each substrate. Every number is in the table that follows.",
         table=_lengths_table(rows),
         draw=lambda wide: rising(_measured(facts, rows), "actions in a rollout", "mean time of a rollout", wide=wide),

@@ -22,6 +22,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True):
     """x, low and high of its 95 % interval."""
     marks: list[tuple[float, float]] = []
     """Points that were measured, on a line that is composed between them."""
+    dashed: bool = False
 
 
 def curves(
@@ -37,7 +38,7 @@ def curves(
     """All of them in one plot. `label_at`: where each name begins; `room_px`: taken off the plot for names beside it."""
     colour = alt.Color("colour:N", scale=None, legend=None)
     points: Values = [
-        {"name": line.name, "colour": line.tone.colour, "x": at, "y": value, "order": order}
+        {"name": line.name, "colour": line.tone.colour, "x": at, "y": value, "order": order, "dash": str(line.dashed)}
         for line in lines
         for order, (at, value) in enumerate(line.points)
     ]
@@ -45,7 +46,7 @@ def curves(
     layers.append(
         alt.Chart(inline(points))
         .mark_line(strokeWidth=2, interpolate="step-after" if step else "linear")
-        .encode(x=x, y=y, color=colour, detail="name:N", order="order:Q")
+        .encode(x=x, y=y, color=colour, detail="name:N", order="order:Q", strokeDash=_dashes())
     )
     marks: Values = [
         {"colour": line.tone.colour, "shape": line.tone.shape, "x": at, "y": value}
@@ -58,6 +59,11 @@ def curves(
         layers.append(points_chart.encode(x=alt.X("x:Q"), y=alt.Y("y:Q"), color=colour, shape=shape))
     layers += _names(lines, label_at)
     return alt.layer(*layers).properties(width=width(wide) - room_px, height=HEIGHT_PX)
+
+
+def _dashes() -> Channel:
+    scale = alt.Scale(domain=["False", "True"], range=[[1, 0], [5, 4]])
+    return alt.StrokeDash("dash:N", scale=scale, legend=None)
 
 
 def _bands(lines: Sequence[Curve]) -> list[Chart]:
@@ -94,7 +100,7 @@ def rising(
     *,
     wide: bool,
     words: str | None = None,
-    x_values: list[int] | None = None,
+    x_values: Sequence[float] | None = None,
 ) -> dict[str, Any]:
     """The finished drawing of curves that rise, both axes logarithmic, each with its name at its end."""
     room = round(max(len(line.name) for line in lines) * LABEL_PX) + 10
@@ -104,7 +110,7 @@ def rising(
     # On a phone names have no room beside the plot: they stand inside it, at the right.
     across = Span(xs, label_px=8 if wide else room, width_px=px)
     up = Span(values)
-    axis = alt.Axis(values=x_values or across.ticks, title=x_title, format=",~g", labelOverlap=True)
+    axis = alt.Axis(values=list(x_values or across.ticks), title=x_title, format=",~g", labelOverlap=True)
     x = alt.X("x:Q", scale=across.scale(), axis=axis)
     y = alt.Y("y:Q", scale=up.scale(), axis=up.axis(y_title, words) if words else up.axis(y_title))
     ends = {line.name: line.points[-1][1] for line in lines}

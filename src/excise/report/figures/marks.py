@@ -88,11 +88,6 @@ def dots(values: Values, span: Span, title: str, *, wide: bool, px: int, words: 
     data = inline([{"low": value["value"], "high": value["value"], **value} for value in values])
     x = alt.X("value:Q", scale=span.scale(), axis=span.axis(title, words))
     below = 0 if wide else 8
-    lines = alt.Chart(data).mark_rule(strokeWidth=2, yOffset=below).encode(x=alt.X("low:Q"), x2="high:Q", y=y, color=colour)
-    ends = [
-        alt.Chart(data).mark_tick(thickness=2, size=11, opacity=1, yOffset=below).encode(x=alt.X(f"{end}:Q"), y=y, color=colour)
-        for end in ("low", "high")
-    ]
     points = (
         alt.Chart(data)
         .mark_point(filled=True, size=42, opacity=1, yOffset=below)
@@ -103,10 +98,18 @@ def dots(values: Values, span: Span, title: str, *, wide: bool, px: int, words: 
         .mark_text(align="left", baseline="middle", dx=9, yOffset=below)
         .encode(x=alt.X("high:Q"), y=y, text="label:N")
     )
-    layers: list[Any] = [lines, *ends, points, numbers]
+    layers: list[Any] = [*_intervals(values, y, colour, below), points, numbers]
     if not wide:
         layers.append(above(names, y))
     return alt.layer(*layers).properties(width=px, height=height(len(names), wide=wide))
+
+
+def _intervals(values: Values, y: Channel, colour: Channel, below: int) -> list[Chart]:
+    """A line with ends for each value that has an interval; ends without one would say that it is exact."""
+    data = inline([value for value in values if "low" in value])
+    line = alt.Chart(data).mark_rule(strokeWidth=2, yOffset=below).encode(x=alt.X("low:Q"), x2="high:Q", y=y, color=colour)
+    tick = alt.Chart(data).mark_tick(thickness=2, size=11, opacity=1, yOffset=below)
+    return [line, *(tick.encode(x=alt.X(f"{end}:Q"), y=y, color=colour) for end in ("low", "high"))]
 
 
 def above(names: Sequence[str], y: Channel) -> Chart:

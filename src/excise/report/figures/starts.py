@@ -1,4 +1,4 @@
-"""Until a first command has answered: the median by substrate and tier (Figure 2), and the whole distribution (Figure 3)."""
+"""Until work can begin: the median by substrate and tier (Figure 2), and the whole distribution (Figure 3)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from excise.report.figures.engine import alt
 from excise.report.figures.lines import Curve, curves
 from excise.report.figures.marks import Span, Values, dots, finished, shortened, width
 from excise.report.figures.theme import SERIES, SHAPES
-from excise.report.numbers import duration, interval, short
+from excise.report.numbers import counted, duration, interval, short
 from excise.report.parts import Absent, Figure, Part, Table
 from excise.stats.estimate import Estimate
 from excise.stats.quantile import clustered, point
@@ -56,8 +56,8 @@ def by_tier(facts: Facts) -> Part:
     return Figure(
         name=name,
         title=title,
-        caption=f"Median time from asking for a sandbox to its first command's answer, set-up of the tier included; lines are "
-        f"95 % intervals by order statistics; {_counts(found)} starts each.",
+        caption=f"Median time from asking for a sandbox to its start state: a first command's answer, then the tier's set-up; "
+        f"lines are 95 % intervals by order statistics; {counted(len(one.ordered_s) for one in found)} starts each.",
         alt=f"Dots on a logarithmic axis. {fastest.row.name} starts in {duration(fastest.median.value)}, {slowest.row.name} "
         f"takes {duration(slowest.median.value)}: {short(slowest.median.value / fastest.median.value)} times as long. Every "
         "number is in the table that follows.",
@@ -80,11 +80,6 @@ def _shortest(found: Sequence[Starts]) -> list[Starts]:
     return list(best.values())
 
 
-def _counts(found: Sequence[Starts]) -> str:
-    counts = sorted({len(one.ordered_s) for one in found})
-    return f"n = {counts[0]}" if len(counts) == 1 else f"n = {counts[0]} to {counts[-1]}"
-
-
 def _draw_tiers(found: Sequence[Starts], tiers: Sequence[str], *, wide: bool) -> dict[str, Any]:
     values: Values = []
     for one in found:
@@ -104,7 +99,7 @@ def _draw_tiers(found: Sequence[Starts], tiers: Sequence[str], *, wide: bool) ->
         )
     px = 500 if wide else 300
     span = Span([v[end] for v in values for end in ("low", "high")], label_px=66, width_px=px)
-    return finished(dots(values, span, "p50 of the time to a first command's answer", wide=wide, px=px))
+    return finished(dots(values, span, "p50 of the time to the start state", wide=wide, px=px))
 
 
 def _table(found: Sequence[Starts]) -> Table:
@@ -138,7 +133,7 @@ def distribution(facts: Facts) -> Part:
         name=name,
         title=title,
         caption=f"For each substrate the share of starts of {facts.workload} that were done by a time; every trial counts, "
-        f"nothing is trimmed; {_counts(found)} starts each.",
+        f"nothing is trimmed; {counted(len(one.ordered_s) for one in found)} starts each.",
         alt=f"Rising steps on a logarithmic axis. {widest.row.name} varies most, from {duration(widest.ordered_s[0])} to "
         f"{duration(widest.ordered_s[-1])}. Quantiles are in the table that follows.",
         table=_quantiles(found),
@@ -157,7 +152,7 @@ def _draw_distribution(found: Sequence[Starts], facts: Facts, *, wide: bool) -> 
     ]
     longest = max(len(line.name) for line in lines)
     span = Span([x for line in lines for x, _ in line.points], label_px=longest * 5, width_px=width(wide))
-    x = alt.X("x:Q", scale=span.scale(), axis=span.axis("time to a first command's answer"))
+    x = alt.X("x:Q", scale=span.scale(), axis=span.axis("time to the start state"))
     y = alt.Y("y:Q", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%", title="share of starts done", tickCount=5))
     return finished(curves(lines, x, y, wide=wide, step=True, label_at=_middles(lines)))
 
