@@ -4,11 +4,15 @@
     python bench/report_scale.py --trials 1000          fewer
     python bench/report_scale.py --keep DIR             leaves the results in DIR, for `excise report DIR`
     python bench/report_scale.py --command report       measures `excise report` on them, page and all
+    python bench/report_scale.py --json FILE            writes what was measured there too
 
 Promised: under 20 s and 512 MiB for all of it. Making the results is not in the figures.
 """
 
 import argparse
+import json
+import os
+import platform
 import random
 import resource
 import subprocess
@@ -49,16 +53,39 @@ def main() -> int:
     parser.add_argument("--actions", type=int, default=148, help="with create, ready and cleanup this makes 151 spans")
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--command", nargs="+", help="an excise command that reads the results, in place of the numbers alone")
+    parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         path = asked.keep or Path(scratch) / "run"
         made = make(path, asked.trials, asked.actions)
-        print(f"{made} trials, {(path / 'trials.jsonl').stat().st_size / 2**20:.0f} MiB of them")
+        size_bytes = (path / "trials.jsonl").stat().st_size
+        print(f"{made} trials, {size_bytes / 2**20:.0f} MiB of them")
         command = [sys.executable, "-c", READ] if asked.command is None else [EXCISE, *asked.command]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         begun = time.perf_counter()
         done = subprocess.run([*command, str(path)], check=False, cwd=scratch)
         took_s = time.perf_counter() - begun
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    peak = after.ru_maxrss * 1024
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    if asked.json is not None:
+        found = {
+            "command": "excise " + " ".join(asked.command) if asked.command else "the numbers alone",
+            "trials": made,
+            "spans": made * (asked.actions + 3),
+            "results_bytes": size_bytes,
+            "wall_s": round(took_s, 2),
+            "cpu_s": round(cpu_s, 2),
+            "peak_bytes": peak,
+            "promised_s": PROMISED_S,
+            "promised_bytes": PROMISED_BYTES,
+            "load_1min": os.getloadavg()[0],
+            "cores": os.cpu_count(),
+            "python": platform.python_version(),
+            "kernel": platform.release(),
+            "machine": platform.machine(),
+        }
+        asked.json.write_text(json.dumps(found, indent=2) + "\n")
     print(f"{took_s:.1f} s and {peak / 2**20:.0f} MiB at most; promised: {PROMISED_S:.0f} s, {PROMISED_BYTES / 2**20:.0f} MiB")
     return int(done.returncode != 0 or took_s > PROMISED_S or peak > PROMISED_BYTES)
 
