@@ -46,8 +46,9 @@ def told(results: str) -> str:
     page = Path(results) / "report" / "index.html"
     links = f"[raw data]({results})" + (f" and [page]({page})" if (ROOT / page).exists() else "")
     ran = f"`excise measure --plan {plan.name}`" if plan.name else "`excise measure`"
+    blocks = "1 block" if facts.run.blocks == 1 else f"{facts.run.blocks} blocks"
     what = (
-        f"What {ran} found in {facts.run.blocks} blocks on {origin.cores} cores of {origin.cpu}, {origin.kernel}, image "
+        f"What {ran} found in {blocks} on {origin.cores} cores of {origin.cpu}, {origin.kernel}, image "
         f"`{plan.image}` ({links}):"
     )
     return f"{what}\n\n{table(facts).markdown()}\n{_reading(facts)}\n"

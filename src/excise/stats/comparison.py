@@ -59,7 +59,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare_runs(before: Run, after: Run, threshold: float = THRESHOLD) -> Comparison:
-    """Rows of the same cell; their total, start and action, to an action on the reference of their own run."""
+    """Rows of the same cell; their total, start, set-up, reset and action, to an action on the reference of their own run."""
     references = {before.reference, after.reference}
     if None in references or len(references) > 1:
         raise SpecError(
@@ -167,7 +167,13 @@ def _names(mine: Mapping[Key, object], theirs: Mapping[Key, object]) -> tuple[st
     return tuple(dict.fromkeys(name for name, metric in mine if (name, metric) not in theirs))
 
 
-_METRICS = {"total": ("total", "rollouts"), "start": ("start", "rollouts"), "action": ("acting", "actions")}
+_METRICS = {
+    "total": ("total", "rollouts"),
+    "start": ("start", "rollouts"),
+    "set-up": ("setup", "rollouts"),
+    "reset": ("reset", "rollouts"),
+    "action": ("acting", "actions"),
+}
 
 
 def _to_reference(run: Run) -> dict[Key, Estimate | None]:
@@ -179,6 +185,8 @@ def _to_reference(run: Run) -> dict[Key, Estimate | None]:
             continue
         both = None if row.blocks is None else row.blocks.beside(beside.blocks)
         for metric, (above, below) in _METRICS.items():
+            if row.blocks is not None and not row.blocks.sums[above]:
+                continue  # A sandbox that lives on is not started, and one of its own is not reset.
 
             def measured(sums: Sums, above: str = above, below: str = below) -> float:
                 return sums[f"a.{above}"] / sums[f"a.{below}"] * sums["b.actions"] / sums["b.acting"]

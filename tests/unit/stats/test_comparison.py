@@ -1,5 +1,5 @@
 # A None where a number or a record is expected fails the test: that is what the test is for.
-# pyright: reportOperatorIssue=false, reportOptionalOperand=false
+# pyright: reportOperatorIssue=false, reportOptionalOperand=false, reportOptionalMemberAccess=false
 
 import math
 import random
@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from excise.stats.comparison import judge, quotient
+from excise.meter.records import Cell
+from excise.stats.comparison import compare_runs, judge, quotient
 from excise.stats.estimate import Estimate
 from excise.stats.jackknife import POSITIVE, Blocks
+from excise.stats.run import Run
+from made_results import RESET_MS, write
 
 above_zero = st.floats(1e-3, 1e3)
 
@@ -63,3 +66,11 @@ def test_the_quotients_interval_holds_a_known_change():
         found = quotient(*runs)
         held += found.low <= 1.5 <= found.high
     assert 0.93 <= held / experiments <= 0.975
+
+
+def test_a_sandbox_that_lives_on_is_compared_by_its_reset_and_not_by_a_start(tmp_path):
+    cells = (Cell(address="chroot", workload="t2"), Cell(address="docker", workload="t2", reset="git"))
+    run = Run.read(write(tmp_path / "r", cells))
+    found = {change.metric: change for change in compare_runs(run, run).changes}
+    assert set(found) == {"total", "reset", "action"}
+    assert found["reset"].before.value == pytest.approx(RESET_MS / (2.0 + 60.0), rel=0.1)
