@@ -32,6 +32,7 @@ def test_the_plans_that_were_promised_are_there():
 
 def test_quick_needs_no_image_and_takes_three_minutes():
     plan = load_rollouts("quick")
+    assert plan.texts() == ["t0", "t2?runner=plain"]
     assert (plan.image, plan.budget_s, plan.open) == ("host", 180, True)
     assert all(set(grid.states) == {"warm"} for grid in plan.grids)
 
