@@ -98,7 +98,7 @@ def _ask(helper: str, key: str) -> Credentials | None:
             "or take that line out and run `docker login` again"
         )
     try:
-        done = subprocess.run([program, "get"], input=key.encode(), capture_output=True, timeout=_HELPER_S, check=False)  # noqa: S603 - the user's own configuration names it
+        done = subprocess.run([program, "get"], input=key.encode(), capture_output=True, timeout=_HELPER_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SpecError(
             f"docker-credential-{helper} did not answer for {key} ({type(error).__name__}): try it by hand"

@@ -1,6 +1,6 @@
 """The store of layers: each a directory named by its tar's digest, unpacked once, verified, shared, and never written again.
 
-layers/sha256-HEX/tree/        the layer, as overlayfs stacks it: whiteouts are 0:0 devices, opaque directories say user.overlay.opaque
+layers/sha256-HEX/tree/        the layer as overlayfs stacks it: a 0:0 device hides a name, user.overlay.opaque a directory
 layers/sha256-HEX/layer.json   what it is                  layers/sha256-HEX/entries   every name in it, with all that it is
 layers/.making-HEX-*           one in the making, under the lock locks/layer-HEX; renamed when it is whole and on the disk
 layers/.gone-*                 one on its way out
@@ -9,7 +9,7 @@ layers/.gone-*                 one on its way out
 import errno
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -113,12 +113,12 @@ class LayerStore:
         if wrong := await workers.run(Verify(str(self.root / _name(digest)))):
             raise _corrupt(digest, wrong)
 
-    async def remove(self, digests: tuple[str, ...], workers: Workers) -> tuple[str, ...]:
-        """Take layers out, except those that are pinned; which were taken."""
+    async def remove(self, unneeded: Callable[[], Iterable[str]], workers: Workers) -> tuple[str, ...]:
+        """Take out those of `unneeded`, asked when nobody can pin any more, that are not pinned; which were taken."""
         gone: list[Path] = []
         taken: list[str] = []
         with self.pins.collecting() as pinned:
-            for digest in digests:
+            for digest in unneeded():
                 place, away = self.root / _name(digest), self.root / f"{_GONE}{uuid.uuid4().hex}"
                 if place.name not in pinned and place.is_dir():
                     place.rename(away)  # at once and whole: nobody finds half a layer
@@ -157,7 +157,8 @@ class LayerStore:
     def _sentence(self, error: OSError) -> SubstrateError:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return SubstrateError(
-                f"the disk of {self.root} is full: free some space there (`excise image gc --keep SIZE`), or set EXCISE_HOME to a larger one"
+                f"the disk of {self.root} is full: free some space (`excise image gc --keep SIZE`), or set EXCISE_HOME to "
+                "a larger one"
             )
         return SubstrateError(f"the store {self.root} cannot be used: {error.strerror or error}")
 

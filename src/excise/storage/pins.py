@@ -4,7 +4,7 @@ import fcntl
 import os
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -56,13 +56,13 @@ class Pins:
         return Pin(path, descriptor)
 
     @contextmanager
-    def collecting(self) -> Iterator[frozenset[str]]:
+    def collecting(self) -> Generator[frozenset[str]]:
         """All that is pinned; nothing more is while this lasts. Keep it short, and move away what is to be removed."""
         with self._agreed(fcntl.LOCK_EX):
             yield frozenset(name for path in self._directory.iterdir() if path.name != ".lock" for name in _held(path))
 
     @contextmanager
-    def _agreed(self, how: int) -> Iterator[None]:
+    def _agreed(self, how: int) -> Generator[None]:
         descriptor = os.open(self._directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, how)

@@ -1,4 +1,4 @@
-"""A registry spoken to by the distribution API: manifests and blobs, with tokens, redirects, proxies, and a deadline for silence.
+"""A registry, by the distribution API: manifests and blobs, with tokens, redirects, proxies, and a deadline for silence.
 
 Blocking, for threads and the workers that unpack: a layer's bytes then never pass through the user's process.
 """

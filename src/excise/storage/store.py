@@ -1,22 +1,28 @@
 """The cache of images: one directory each, named by what decides its content, and there only when it is complete.
 
-images/KEY/image.json root/ root.tar     an image
+images/KEY/image.json root/ root.tar     an image; root/ of one that has layers is a view of them, by hard links
 images/.making-KEY/                      one being made, under the lock locks/KEY; renamed when it is whole
-tars/IDENTITY                            the digest of a tar file, so that it is read once and not at every create
+seen/IDENTITY                            the digest of a tar file, so that it is read once and not at every create
 """
 
+import asyncio
 import errno
 import hashlib
 import os
-import shutil
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from excise.errors import SpecError, SubstrateError
-from excise.storage.background import Stop, in_thread, locked, to_end
+from excise.storage import view
+from excise.storage.background import in_thread, locked, to_end
 from excise.storage.home import cache_dir
+from excise.storage.jobs import Remove
+from excise.storage.pins import Pins
+from excise.storage.view import sync
+from excise.storage.workers import Workers
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MAKING = ".making-"
@@ -38,6 +44,10 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     tar: Path | None = None
     """The root file system as one tar, where it is kept."""
     size_bytes: int = 0
+    layers: tuple[str, ...] = ()
+    """Digests of the layers that `root` shows, the lowest first; none where it was unpacked as one."""
+    key: str = ""
+    """Its name in the cache, by which it is pinned."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +60,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     workdir: str = "/"
     user: str | None = None
     size_bytes: int = 0
+    layers: tuple[str, ...] = ()
 
 
 def find(key: str) -> Image | None:
@@ -60,7 +71,26 @@ def find(key: str) -> Image | None:
     except (OSError, msgspec.DecodeError):
         return None
     tar = place / "root.tar"
-    return Image(**msgspec.structs.asdict(record), root=place / "root", tar=tar if tar.exists() else None)
+    return Image(**msgspec.structs.asdict(record), root=place / "root", tar=tar if tar.exists() else None, key=key)
+
+
+def pins() -> Pins:
+    """Who holds which images, by key."""
+    return Pins(_subdirectory("pins-images"))
+
+
+def touch(key: str) -> None:
+    """Remember that the image at `key` was used now."""
+    with suppress(OSError):
+        os.utime(_images() / key / "image.json")
+
+
+def last_used_s(key: str) -> float:
+    """When the image at `key` was used last, in seconds since 1970."""
+    try:
+        return (_images() / key / "image.json").stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def found() -> dict[str, Image]:
@@ -85,6 +115,7 @@ async def make(key: str, fill: Callable[[Path], Awaitable[Record]]) -> Image:
             making.mkdir(mode=0o700)
             record = await fill(making)
             (making / "image.json").write_bytes(msgspec.json.encode(record))
+            await asyncio.to_thread(sync, making)
             making.rename(place)
         except OSError as error:
             raise _sentence(error) from None
@@ -95,38 +126,47 @@ async def make(key: str, fill: Callable[[Path], Awaitable[Record]]) -> Image:
     return image
 
 
-async def remove(key: str) -> None:
-    """Take the image at `key` out of the cache."""
+async def remove(key: str, *, unless: Callable[[str], bool] = lambda _: False) -> bool:
+    """Take the image at `key` out of the cache, and say so; not if it is pinned or, asked when it cannot be, `unless`."""
     async with locked(_subdirectory("locks") / key):
         making = _images() / f"{_MAKING}{key}"
         try:
             _refuse_mounted(_images() / key)
             await _remove(making)
-            (_images() / key).rename(making)  # at once and whole: nobody finds half an image
+            with pins().collecting() as pinned:
+                if key in pinned or unless(key) or not (_images() / key).exists():
+                    return False
+                (_images() / key).rename(making)  # at once and whole: nobody finds half an image
             await _remove(making)
         except OSError as error:
             raise _sentence(error) from None
+    return True
+
+
+async def clean() -> int:
+    """Remove what killed processes left half-made; how many there were."""
+    left = [entry.name.removeprefix(_MAKING) for entry in _images().iterdir() if entry.name.startswith(_MAKING)]
+    for key in left:
+        async with locked(_subdirectory("locks") / key):  # whoever makes it holds this
+            await _remove(_images() / f"{_MAKING}{key}")
+    return len(left)
 
 
 async def _remove(*paths: Path) -> None:
-    def work(_: Stop) -> None:
-        for path in paths:
-            if path.is_dir():
-                remove_tree(path)
-
-    await in_thread(work)
+    for path in paths:
+        if not path.is_dir():
+            continue
+        try:
+            await in_thread(lambda _, path=path: remove_tree(path))
+        except PermissionError:  # with files of the user's subordinate ids in it
+            async with Workers(1) as workers:
+                await workers.run(Remove(str(path)))
 
 
 def remove_tree(path: Path) -> None:
     """Remove a directory of ours with whatever modes its directories have."""
     _refuse_mounted(path)
-    if os.geteuid() != 0:
-        path.chmod(0o700)
-        for place, directories, _ in os.walk(path):
-            for name in directories:
-                if not Path(place, name).is_symlink():
-                    Path(place, name).chmod(0o700)
-    shutil.rmtree(path)
+    view.remove(path)
 
 
 def _refuse_mounted(path: Path) -> None:

@@ -183,7 +183,8 @@ def _unzstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
     from zstandard import ZstdDecompressor, ZstdError  # noqa: PLC0415 - only layers that are compressed so need it
 
     decompressor = ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
-    reader = decompressor.stream_reader(_Readable(chunks), read_across_frames=True)
+    source: Any = _Readable(chunks)  # all it needs of a file is `read`
+    reader = decompressor.stream_reader(source, read_across_frames=True)
     try:
         while plain := reader.read(CHUNK_BYTES):
             yield plain

@@ -26,8 +26,8 @@ def require_suitable(directory: Path) -> None:
                 f"the disk of {directory} is full: free some space, or set EXCISE_HOME to a larger one"
             ) from None
         raise SubstrateError(
-            f"layers cannot lie on {kind(directory)}, where {directory} is ({error.strerror}): set EXCISE_HOME to a directory on "
-            "ext4, xfs, btrfs or tmpfs; in a container, to a volume"
+            f"layers cannot lie on {kind(directory)}, where {directory} is ({error.strerror}): set EXCISE_HOME to a "
+            "directory on ext4, xfs, btrfs or tmpfs; in a container, to a volume"
         ) from None
 
 

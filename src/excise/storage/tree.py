@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import NoReturn
 
-from excise.storage.tarstream import Member, TarError
+from excise.storage.tarfields import TarError
+from excise.storage.tarstream import Member
 
 OPAQUE = "user.overlay.opaque"
 """overlayfs mounted with `userxattr`, as in a user namespace it must be, reads this name; an ordinary user may write it."""
@@ -47,8 +48,12 @@ def refuse(reason: str) -> NoReturn:
 class Tree:
     """A directory being filled; all its entries are reached from one descriptor."""
 
-    def __init__(self, root: int, *, keep_owners: bool) -> None:
-        """`root` is a descriptor of the empty directory. Without `keep_owners` all is the caller's own, as is all there is."""
+    def __init__(self, root: int, *, keep_owners: bool, alone: bool = False) -> None:
+        """`root` is a descriptor of the empty directory. Without `keep_owners` all is the caller's own, as is all there is.
+
+        `alone`: it is no layer among others. A name that comes again is then what it says last, as with tar, and nothing is
+        there to be hidden or linked to but itself.
+        """
         self.size_bytes = 0
         self.digests: dict[int, bytes] = {}
         """Of each file's content, by inode."""
@@ -57,6 +62,7 @@ class Tree:
         self._root = root
         os.fchmod(root, 0o755)
         self._keep_owners = keep_owners
+        self._alone = alone
         self._made: set[tuple[str, ...]] = set()
         self._directories: dict[tuple[str, ...], Member | None] = {(): None}
         self._opaque: set[tuple[str, ...]] = set()
@@ -74,7 +80,7 @@ class Tree:
             self._add_directory(path, member)
         elif not path:
             refuse("the root is not a directory")
-        elif path[-1].startswith(_WHITEOUT):
+        elif path[-1].startswith(_WHITEOUT) and not self._alone:
             self._hide(path)
         elif member.kind == "device":
             # /dev is made by the substrate; a device anywhere else would be a way to the host's own.
@@ -112,31 +118,38 @@ class Tree:
 
     def _add_directory(self, path: tuple[str, ...], member: Member) -> None:
         if path in self._made:
-            refuse("it is there already, and no directory")
+            refuse("it is there already as a link or a file")
         if path and path not in self._directories:
             os.mkdir(path[-1], 0o700, dir_fd=self._directory(path[:-1]))
         # Owners and modes come last: who may not enter a directory could not fill it.
         self._directories[path] = member
 
     def _make(self, path: tuple[str, ...], member: Member, content: Content) -> None:
-        if path in self._made or path in self._directories:
-            refuse("its name is there twice")
         directory, name = self._directory(path[:-1]), path[-1]
+        if path in self._directories:
+            refuse("its name is that of a directory")
+        if path in self._made and not self._alone:
+            refuse("its name is there twice")
+        if path in self._made:
+            self._check_link(path, member)
+            os.unlink(name, dir_fd=directory)  # made anew and not opened: it may be a link by now
+            self._made.discard(path)
         if member.kind == "file":
             self._make_file(name, directory, member, content)
         elif member.kind == "link":
             os.symlink(member.link, name, dir_fd=directory)
             self._dress_entry(name, directory, member)
         elif member.kind == "hard link":
-            if not self._make_hard_link(path, directory, member.link):
+            if not self._make_hard_link(path, directory, member):
                 return
         else:
-            os.mkfifo(name, member.mode, dir_fd=directory)
+            os.mkfifo(name, 0o600, dir_fd=directory)
+            os.chmod(name, member.mode & 0o777, dir_fd=directory)
             self._dress_entry(name, directory, member)
         self._made.add(path)
 
     def _make_file(self, name: str, directory: int, member: Member, content: Content) -> None:
-        file = os.open(name, _NEW_FILE, member.mode & 0o777, dir_fd=directory)
+        file = os.open(name, _NEW_FILE, 0o600, dir_fd=directory)
         try:
             digest = _fill(file, member, content)
             self.digests[os.fstat(file).st_ino] = digest
@@ -145,25 +158,33 @@ class Tree:
         finally:
             os.close(file)
 
-    def _make_hard_link(self, path: tuple[str, ...], directory: int, link: str) -> bool:
-        target = parts(link, "its link's target")
+    def _check_link(self, path: tuple[str, ...], member: Member) -> tuple[str, ...]:
+        """Where a hard link leads, if there is a way."""
+        if member.kind != "hard link":
+            return ()
+        target = parts(member.link, "its link's target")
         if not target:
             refuse("it is a hard link to the root")
         if target == path:
             refuse("it is a hard link to itself")
         if target in self._directories:
             refuse("it is a hard link to a directory")
+        for count in range(1, len(target)):
+            if target[:count] in self._made:
+                refuse(
+                    f"its link's target passes through {'/'.join(target[:count])[:200]!r}, which is a link or a file, not a directory"
+                )
+        return target
+
+    def _make_hard_link(self, path: tuple[str, ...], directory: int, member: Member) -> bool:
+        target = self._check_link(path, member)
         if target not in self._made:
-            self._check_passage(target)
+            if self._alone:
+                refuse(f"it is a hard link to {member.link[:200]!r}, which is missing")
             self.missing_links.append(("/".join(path), "/".join(target)))
             return False
         os.link(target[-1], path[-1], src_dir_fd=self._directory(target[:-1]), dst_dir_fd=directory, follow_symlinks=False)
         return True
-
-    def _check_passage(self, target: tuple[str, ...]) -> None:
-        for count in range(1, len(target)):
-            if target[:count] in self._made:
-                refuse(f"its link's target passes through {'/'.join(target[:count])[:200]!r}, which is no directory")
 
     # ---- owners, modes, times, attributes
 
@@ -175,12 +196,9 @@ class Tree:
                 self._dress(self._directory(path), member)
 
     def _dress(self, descriptor: int, member: Member) -> None:
-        mode = member.mode
         if self._keep_owners and (member.uid or member.gid):
             os.fchown(descriptor, _owner(member.uid), _owner(member.gid))
-        # After the owner, a change of which clears set-user-ID; after the content for the same reason.
-        if mode & ~0o777 or member.kind == "directory":
-            os.fchmod(descriptor, mode)
+        os.fchmod(descriptor, member.mode)  # after the owner, a change of which clears set-user-ID; content does too
         if member.xattrs:
             self._set_attributes(descriptor, member)
         os.utime(descriptor, ns=(member.mtime_ns, member.mtime_ns))

@@ -47,12 +47,12 @@ def enter() -> bool:
 
 
 def _map(process: int, own: tuple[int, int], ranges: tuple[int | None, int | None]) -> bool:
-    for program, id, first in zip(("newuidmap", "newgidmap"), own, ranges, strict=True):
+    for program, own_id, first in zip(("newuidmap", "newgidmap"), own, ranges, strict=True):
         if first is None:
             return False
-        asked = [program, str(process), "0", str(id), "1", "1", str(first), str(_IDS - 1)]
+        asked = [program, str(process), "0", str(own_id), "1", "1", str(first), str(_IDS - 1)]
         try:
-            done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, check=False)  # noqa: S603 - found by PATH, as the launcher does
+            done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, check=False)
         except OSError:
             return False
         if done.returncode != 0:

@@ -101,15 +101,16 @@ def _add_links(place: Path, root: int) -> None:
 
 
 def _link(name: str, target: str, root: int) -> None:
-    source = _walk(root, target.split("/")[:-1])
+    *to, last = target.split("/")
+    *at, new = name.split("/")
+    source = _walk(root, to)
     try:
-        directory = _walk(root, name.split("/")[:-1])
+        directory = _walk(root, at)
         try:
-            last = target.split("/")[-1]
             if not stat.S_ISREG(os.stat(last, dir_fd=source, follow_symlinks=False).st_mode):
                 raise FileNotFoundError(errno.ENOENT, "it is no file")
-            _clear(name.split("/")[-1], directory)
-            os.link(last, name.split("/")[-1], src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)
+            _clear(new, directory)
+            os.link(last, new, src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)
         finally:
             os.close(directory)
     finally:

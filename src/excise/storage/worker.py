@@ -6,7 +6,7 @@ It is asked one thing at a time by lines on its standard input and lives as long
 import os
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from excise.storage import content, userspace, view
 from excise.storage.jobs import Answer, Done, Failed, Job, LayerRecord, Progress, Remove, Unpack, Verify, View
 from excise.storage.registry import BlobSource, wrong_digest
 from excise.storage.streams import Stream
-from excise.storage.tarstream import Reader, TarError, members
+from excise.storage.tarfields import TarError
+from excise.storage.tarstream import Reader, members
 from excise.storage.tree import Tree
 from excise.storage.view import DISK_ERRORS, sync
 
@@ -65,18 +66,20 @@ def _answer(job: Job, say: Say, *, keeps_owners: bool) -> Answer:
 def unpack(job: Unpack, say: Say, *, keeps_owners: bool) -> str:
     """Fill `making`, and return what layer.json says. Only what has the digests asked for is ever called whole."""
     making = Path(job.making)
-    stream = Stream(_chunks(job, say), job.limits, _Reporter(say))
+    reporter = _Reporter(say)
+    stream = Stream(_chunks(job, say), job.limits, reporter)
     try:
         record = _fill(job, making, stream, keeps_owners=keeps_owners)
     finally:
         stream.close()
+    reporter.flush()
     text = msgspec.json.encode(record)
     (making / "layer.json").write_bytes(text)
     sync(making)
     return text.decode()
 
 
-def _chunks(job: Unpack, say: Say):  # noqa: ANN202 - an iterator of bytes, as the sources say
+def _chunks(job: Unpack, say: Say) -> Iterator[bytes]:
     if isinstance(job.source, BlobSource):
         return job.source.chunks(lambda text: say(Progress(text=text)))
     return job.source.chunks()
@@ -91,8 +94,11 @@ class _Reporter:
     def __call__(self, count: int) -> None:
         self._unsaid += count
         if self._unsaid >= _REPORT_BYTES:
-            self._say(Progress(self._unsaid))
-            self._unsaid = 0
+            self.flush()
+
+    def flush(self) -> None:
+        self._say(Progress(self._unsaid))
+        self._unsaid = 0
 
 
 def _fill(job: Unpack, making: Path, stream: Stream, *, keeps_owners: bool) -> LayerRecord:
@@ -128,7 +134,7 @@ def _extract(job: Unpack, stream: Stream, tree: Tree) -> None:
         reader.drain()
         if job.digest not in (None, stream.digest) or job.diff_id not in (None, stream.diff_id):
             wanted = job.digest if job.digest not in (None, stream.digest) else job.diff_id
-            raise wrong_digest(job.named, str(wanted))  # noqa: TRY301 - as it is
+            raise wrong_digest(job.named, str(wanted))
         tree.finish()
         for name, mode in job.complete:
             tree.complete(name.strip("/"), mode)
