@@ -156,6 +156,19 @@ def test_figures_follow_into_the_dark_and_print_is_light(page, address):
     assert page.evaluate("getComputedStyle(document.getElementById('calculator')).display") == "none"
 
 
+def test_in_print_every_table_fits_its_sheet(page, address):
+    wider = """(most) => [...document.querySelectorAll('.scroll table')].filter((one) => one.getBoundingClientRect().width
+        > most(one.closest('section').id)).map((one) => one.closest('section').id)"""
+    for width, sections in ((1047, "rows"), (717, "")):  # A4 on its side, which #rows asks for, and upright, in CSS pixels
+        page.show(address, width)
+        page.media("print")
+        asked = f"({wider})((name) => (name === 'rows') === {str(sections == 'rows').lower()} ? {width} : Infinity)"
+        assert page.evaluate(asked) == []
+    page.show(address, 717)
+    page.media("print")
+    assert page.evaluate("getComputedStyle(document.getElementById('rows')).page") == "wide"
+
+
 def test_a_phone_sees_the_narrow_drawing_and_a_wide_window_the_other(page, address):
     shown = "[...document.querySelectorAll('#ladder .picture')].map((one) => getComputedStyle(one).display)"
     page.show(address, 360)

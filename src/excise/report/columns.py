@@ -51,7 +51,7 @@ def columns(run: Run) -> list[Column]:
     return [
         Column(title="substrate", entry=lambda row: Entry(labels[row.address], "reference" if row.reference else "")),
         *_factors(run),
-        Column(title="start", unit="ms", entry=lambda row: _ms(row.start_s), meaning="until a first command has answered"),
+        Column(title="start", unit="ms", entry=_start, meaning="until a first command has answered"),
         *_setup(run),
         Column(
             title="dispatch",
@@ -66,7 +66,7 @@ def columns(run: Run) -> list[Column]:
             spare=1,
             meaning="its time inside beyond work (below zero: it was faster than the reference)",
         ),
-        Column(title="cleanup", unit="ms", entry=lambda row: _ms(row.cleanup_s), spare=2, meaning="until nothing is left"),
+        Column(title="cleanup", unit="ms", entry=_cleanup, spare=2, meaning="until nothing is left"),
         Column(
             title="total",
             unit="ms, mean",
@@ -191,6 +191,15 @@ def _ms(estimate: Estimate | None, missing: str = NOTHING, *, estimated: bool = 
     if estimate is None:
         return Entry(missing)
     return Entry(("~" if estimated else "") + short(estimate.value * 1e3), interval(estimate, 1e3))
+
+
+def _start(row: Row) -> Entry:
+    # A sandbox that lives on was started for an earlier rollout, and is cleaned up after a later one.
+    return Entry(NOTHING) if row.start_s is not None and not row.start_s.value else _ms(row.start_s)
+
+
+def _cleanup(row: Row) -> Entry:
+    return Entry(NOTHING) if row.cleanup_s is not None and not row.cleanup_s.value else _ms(row.cleanup_s)
 
 
 def _slowdown(row: Row) -> Entry:

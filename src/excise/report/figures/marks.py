@@ -22,6 +22,9 @@ HOURS = "format(datum.value, ',~g') + ' h'"
 
 Values = list[dict[str, Any]]
 
+_BETWEEN = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8), tuple(step / 10 for step in range(10, 100)))
+"""Multiples of powers of ten, the roundest first."""
+
 
 def inline(values: Values) -> Channel:
     return alt.Data(values=values)
@@ -50,13 +53,14 @@ class Span:
 
     @property
     def ticks(self) -> list[float]:
-        """Powers of ten, and their threes where there are few."""
+        """Powers of ten; where they are few, with numbers between them, the roundest that make three."""
         first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
         powers = [10.0**power for power in range(first, last + 1)]
-        inside = [tick for tick in powers if self.low <= tick <= self.high]
-        if len(inside) < 3:
-            steps = (1, 2, 5) if len(inside) < 2 else (1, 3)
+        inside: list[float] = []
+        for steps in _BETWEEN:
             inside = [step * power for power in powers for step in steps if self.low <= step * power <= self.high]
+            if len(inside) > 2:
+                break
         return [float(f"{tick:.6g}") for tick in inside]
 
     def scale(self) -> Channel:
