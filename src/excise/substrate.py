@@ -145,7 +145,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """One path that is not what it was.
 
-    A directory is listed if it was added or deleted, never because of what changed in it; of a deleted one, only itself.
+    A directory is listed if it was added or deleted, never because of what changed in it. What was in a deleted one is
+    listed too if contents were asked for, and not otherwise.
     """
 
     path: str

@@ -11,18 +11,19 @@ from excise.substrate import Snapshot
 
 
 async def _change(box: Sandbox) -> None:
-    """Change one, delete one, add one file, beside one that stays."""
+    """Change one, delete one and a directory, add one file, beside one that stays. The changed one's length is the same."""
     await box.write("diff/changed", b"one\nzwei\nthree")
     await box.remove("diff/removed")
+    await box.remove("diff/gone", recursive=True)
     await box.write("diff/new/added", b"new\n")
 
 
 async def _prepare(box: Sandbox) -> None:
-    for name in ("changed", "removed", "stays"):
+    for name in ("changed", "gone/deep/removed", "removed", "stays"):
         await box.write(f"diff/{name}", b"one\ntwo\nthree\n")
 
 
-_CHANGES = [("changed", "modified"), ("new", "added"), ("new/added", "added"), ("removed", "deleted")]
+_CHANGES = [("changed", "modified"), ("gone", "deleted"), ("new", "added"), ("new/added", "added"), ("removed", "deleted")]
 _ON_STATE = (*SNAPSHOT, "diff.start")
 
 
@@ -92,6 +93,14 @@ diff --git a/changed b/changed
 +zwei
 +three
 \\ No newline at end of file
+diff --git a/gone/deep/removed b/gone/deep/removed
+deleted file mode 100644
+--- a/gone/deep/removed
++++ /dev/null
+@@ -1,3 +0,0 @@
+-one
+-two
+-three
 diff --git a/new/added b/new/added
 new file mode 100644
 --- /dev/null

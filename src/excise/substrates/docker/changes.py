@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -22,14 +22,25 @@ from excise.substrates.docker.snapshots import Snapshots
 Kind = Literal["added", "modified", "deleted"]
 _KINDS: tuple[Kind, ...] = ("modified", "added", "deleted")  # by the daemon's numbers
 _UNKEPT = ("/tmp", "/dev", "/proc", "/sys")  # noqa: S108 - the sandbox's own
+_DAEMONS = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
 _DIRECTORIES = 'for path; do if test -d "$path" && test ! -L "$path"; then printf "%s\\0" "$path"; fi; done'
+# /.dockerenv is as old as the container. A find that has no -cnewer finds nothing, and the daemon's word has to do.
+_TOUCHED = "find / -xdev -path /tmp -prune -o -type f -cnewer /.dockerenv -print0 2>/dev/null"
 _ASKED_AT_ONCE = 500
 _REFERENCE_LEASE_S = 600.0
 
 
+class Side(NamedTuple):
+    """A file or a link, and what it holds; without mode and data if it is neither."""
+
+    path: str
+    mode: int | None
+    data: bytes | None
+
+
 def told(changes: Iterable[Mapping[str, Any]], mounted: Collection[str]) -> dict[str, Kind]:
     """The daemon's list without what is no state of the sandbox: mounts, the way to them, and /tmp."""
-    apart = (*_UNKEPT, *mounted)
+    apart = (*_UNKEPT, *_DAEMONS, *mounted)
     above = {parent for target in mounted for parent in _above(target)}
     return {
         one["Path"]: _KINDS[one["Kind"]]
@@ -52,31 +63,34 @@ async def compared(snapshots: Snapshots, handle: Handle, container_id: str, *, c
     listed = await engine.get(f"containers/{container_id}/changes")
     if listed is None:
         raise SandboxLost("the sandbox's container is gone")
-    changes: list[dict[str, Any]] = msgspec.json.decode(listed) or []
-    found = told(changes, container.mount_points(shown))
-    directories = await _directories(handle, [path for path, kind in found.items() if kind != "added"])
-    # One that was removed and made again is told as deleted; what was in it is told by nobody.
-    replaced = {path for path in directories if found[path] == "deleted"}
-    for path in directories:
+    reported: list[dict[str, Any]] = msgspec.json.decode(listed) or []
+    found = told(reported, container.mount_points(shown))
+    for path in await _overlooked(snapshots, handle, shown, found):
+        found[path] = "modified"
+    for path in await _directories(handle, [path for path, kind in found.items() if kind == "modified"]):
         del found[path]
-    if not contents and not replaced:
-        return _sorted(found)
+    changes = [Change(path=path, kind=found[path]) for path in sorted(found)]
+    if not contents:
+        return tuple(changes)
     async with _beginning(snapshots, shown["Image"]) as reference:
-        for directory in replaced:
-            _put_right(found, directory, await _archive(snapshots, reference, directory))
-        if not contents:
-            return _sorted(found)
-        return tuple([await _with_contents(snapshots, reference, change) for change in _sorted(found)])
+        filled = [await _with_contents(snapshots, reference, change) for change in changes]
+    return tuple(sorted((one for some in filled for one in some), key=lambda one: one.path))
 
 
-def _sorted(found: Mapping[str, Kind]) -> tuple[Change, ...]:
-    """Of what was deleted with its directory, only the directory."""
-    deleted = {path for path, kind in found.items() if kind == "deleted"}
-    return tuple(
-        Change(path=path, kind=found[path])
-        for path in sorted(found)
-        if found[path] != "deleted" or not any(parent in deleted for parent in _above(path))
-    )
+async def _overlooked(snapshots: Snapshots, handle: Handle, shown: Mapping[str, Any], found: Collection[str]) -> list[str]:
+    """Files whose bytes changed within the second of their time, their length the same: the daemon takes them for unchanged."""
+    seen = await handle.run(Exec(("sh", "-c", _TOUCHED, "sh"), cwd="/", user="0", keep=KEEP_ALL))
+    paths = (path.decode("utf-8", "surrogateescape") for path in seen.stdout.split(b"\0") if path)
+    unseen = [{"Path": path, "Kind": 0} for path in paths if path not in found]
+    suspects = told(unseen, container.mount_points(shown))
+    if not suspects:
+        return []
+    async with _beginning(snapshots, shown["Image"]) as reference:
+        return [
+            path
+            for path in suspects
+            if await _members(snapshots, reference, path) != await _members(snapshots, shown["Id"], path)
+        ]
 
 
 async def _directories(handle: Handle, paths: list[str]) -> set[str]:
@@ -87,21 +101,6 @@ async def _directories(handle: Handle, paths: list[str]) -> set[str]:
         seen = await handle.run(Exec(("sh", "-c", _DIRECTORIES, "sh", *some), cwd="/", user="0", timeout_s=60, keep=KEEP_ALL))
         found |= {path.decode("utf-8", "surrogateescape") for path in seen.stdout.split(b"\0") if path}
     return found
-
-
-def _put_right(found: dict[str, Kind], directory: str, before: list[tarfile.TarInfo]) -> None:
-    """Tell what is in a directory that was made again by what was in the one before it."""
-    parent = posixpath.dirname(directory)
-    for member in before:
-        path = posixpath.join(parent, member.name.rstrip("/"))
-        if path == directory:
-            continue
-        if path not in found:
-            found[path] = "deleted"
-        elif found[path] == "added" and member.isdir():
-            del found[path]  # a directory before and after
-        elif found[path] == "added":
-            found[path] = "modified"
 
 
 @asynccontextmanager
@@ -118,26 +117,28 @@ async def _beginning(snapshots: Snapshots, image: str) -> AsyncGenerator[str]:
         await finish(snapshots.engine.remove(made))
 
 
-async def _archive(snapshots: Snapshots, reference: str, path: str) -> list[tarfile.TarInfo]:
-    tar = await snapshots.engine.get(f"containers/{reference}/archive", {"path": path})
+async def _members(snapshots: Snapshots, container_id: str, path: str) -> list[Side]:
+    """The file, the link or what is in the directory at `path`; empty if there is nothing."""
+    tar = await snapshots.engine.get(f"containers/{container_id}/archive", {"path": path})
     if tar is None:
         return []
+    above = posixpath.dirname(path)
     with tarfile.open(fileobj=io.BytesIO(tar)) as opened:
-        return opened.getmembers()
+        return [_side(opened, member, posixpath.join(above, member.name.rstrip("/"))) for member in opened]
 
 
-async def _with_contents(snapshots: Snapshots, reference: str, change: Change) -> Change:
+def _side(opened: tarfile.TarFile, member: tarfile.TarInfo, path: str) -> Side:
+    if member.issym():
+        return Side(path, stat.S_IFLNK | 0o777, member.linkname.encode("utf-8", "surrogateescape"))
+    data = opened.extractfile(member)
+    return Side(path, None, None) if data is None else Side(path, stat.S_IFREG | member.mode, data.read())
+
+
+async def _with_contents(snapshots: Snapshots, reference: str, change: Change) -> list[Change]:
+    """What it held before; a directory that was deleted, with all that was in it."""
     if change.kind == "added":
-        return change
-    tar = await snapshots.engine.get(f"containers/{reference}/archive", {"path": change.path})
-    if tar is None:
-        return change
-    with tarfile.open(fileobj=io.BytesIO(tar)) as opened:
-        first = opened.next()
-        if first is not None and first.issym():
-            before, mode = first.linkname.encode("utf-8", "surrogateescape"), stat.S_IFLNK | 0o777
-        elif first is not None and (data := opened.extractfile(first)) is not None:
-            before, mode = data.read(), stat.S_IFREG | first.mode
-        else:
-            return change
-    return msgspec.structs.replace(change, before=before, before_mode=mode)
+        return [change]
+    before = await _members(snapshots, reference, change.path)
+    if change.kind == "modified":
+        before = before[:1]
+    return [Change(path=one.path, kind=change.kind, before=one.data, before_mode=one.mode) for one in before] or [change]

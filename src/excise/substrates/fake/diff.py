@@ -22,9 +22,11 @@ def without_unkept(tree: Tree) -> Tree:
 
 def difference(before: Tree, now: Tree, *, contents: bool) -> tuple[Change, ...]:
     found = sorted(_below("", before.root, now.root), key=lambda one: one.path)
+    deleted = {one.path for one in found if one.kind == "deleted"}
     return tuple(
         one if contents else Change(path=one.path, kind=one.kind)
         for one in found
+        if contents or one.path.rpartition("/")[0] not in deleted
         if not one.path.startswith(tuple(f"{path}/" for path in UNKEPT))
     )
 
@@ -39,6 +41,8 @@ def _compared(path: str, old: Node | None, new: Node | None) -> Iterator[Change]
         yield from _below(path, old, new)
     elif new is None and old is not None:
         yield _change(path, "deleted", old)
+        if isinstance(old, Directory):
+            yield from _below(path, old, Directory(old.mode))
     elif old is None:
         yield Change(path=path, kind="added")
         if isinstance(new, Directory):
