@@ -18,7 +18,7 @@ FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 OPAQUE = "user.overlay.opaque"
 """On a directory: "y", nothing of the layers below shows through; "x", files in it that carry WHITEOUT are whiteouts."""
 WHITEOUT = "user.overlay.whiteout"
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 1 << 16
 MOST_LEVELS = 256
 _ZEROS = bytes(BLOCK_BYTES)
 _KEPT = ("user.", "system.posix_acl_", "security.capability")
@@ -151,7 +151,6 @@ class _Digest:
         self._linked: dict[tuple[int, int], int] = {}
 
     def directory(self, name: bytes, status: os.stat_result, directory: int, level: int) -> None:
-        self._check()
         marked = mark(directory)
         opaque = b"opaque" if marked == b"y" else b""
         self._entry(name, status, opaque, attributes(directory))
@@ -161,6 +160,7 @@ class _Digest:
         self._update(b"end %d\0" % len(below))
 
     def _below(self, name: bytes, directory: int, marked: bytes, level: int) -> None:
+        self._check()
         status = look(directory, name)
         mode = status.st_mode
         if is_whiteout(directory, name, status, marked):

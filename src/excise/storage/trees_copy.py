@@ -14,6 +14,7 @@ _FICLONE = 0x40049409
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_SHARED = (errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOTTY, errno.ENOSYS, errno.ETXTBSY, errno.EPERM)
 _WHITEOUT_MODE = stat.S_IFCHR
+_CHUNK_BYTES = 1 << 20
 
 
 def copy(source: int, target: int, most_bytes: int | None = None, check: trees.Check = trees.nothing) -> int:
@@ -47,8 +48,8 @@ class _Copy:
         self._clones = True
 
     def fill(self, source: Merged, target: int, path: tuple[bytes, ...], level: int) -> None:
-        self._check()
         for name in source.names():
+            self._check()
             with source.look(name) as found:
                 match found:
                     case Leaf():
@@ -117,13 +118,26 @@ class _Copy:
             return
         if self._clones and self._shared(source, file):
             return
-        held = min(size, status.st_blocks * 512)  # what is a hole stays one
-        self._count(held)
-        for at, block in trees.blocks(source, size, self._check):
-            written = 0
-            while written < len(block):
-                written += os.pwrite(file, block[written:] if written else block, at + written)
+        at = 0
+        while at < size:  # what is a hole stays one: a few pages may be spread over a terabyte
+            try:
+                at = os.lseek(source, at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                break
+            at = self._extent(source, file, at, os.lseek(source, at, os.SEEK_HOLE))
         os.ftruncate(file, size)
+
+    def _extent(self, source: int, file: int, at: int, end: int) -> int:
+        while at < end:
+            self._check()
+            block = os.pread(source, min(_CHUNK_BYTES, end - at), at)
+            if not block:
+                raise trees.TreeError("a file became shorter while it was read: stop what writes there and try again")
+            self._count(len(block))
+            at += os.pwrite(file, block, at)
+        return at
 
     def _shared(self, source: int, file: int) -> bool:
         """Whether the file system shares the blocks between the two: then nothing is copied."""

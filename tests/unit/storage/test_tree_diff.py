@@ -19,7 +19,7 @@ from excise.storage.diff import Found, diff
 from .overlays import layers, opened, operations, overlay, seen
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="overlays are mounted by root here; rootless ones by the flow tests")
-real = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+real = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def _diff(tops: Sequence[Path], bases: Sequence[Path], **more: Any) -> list[Found]:
