@@ -33,6 +33,8 @@ from excise.action import (
 from excise.clock import now_ns
 from excise.errors import CreateError, ReadyTimeout, SandboxLost, SpecError
 from excise.handles import finish
+from excise.looking.journal import printed_to, with_journal
+from excise.looking.presence import Presence
 from excise.patch import below, patch_of
 from excise.registry import make
 from excise.spec import Spec
@@ -58,10 +60,12 @@ class Sandbox:
         wait_s: float = 120.0,
         timeout_s: float = 600.0,
         labels: Mapping[str, str] | None = None,
+        keep_on_failure: bool = False,
     ) -> None:
         """Nothing happens until it is opened.
 
         `ttl_s`: the lease, after which gc may take it. `wait_s`: for create and ready. `timeout_s`: an action's own.
+        `keep_on_failure`: a block that raises leaves it, for its lease, to be looked at: `excise shell`.
         """
         self._given = substrate
         self._start = start if start is not None else Spec()
@@ -74,6 +78,8 @@ class Sandbox:
         self._pid = os.getpid()
         self._name = ""
         self._recorder: Recorder | None = None
+        self._keep = keep_on_failure
+        self._presence: Presence | None = None
 
     # ---- life
 
@@ -82,7 +88,11 @@ class Sandbox:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        await self.close()
+        try:
+            if self._keep and self._presence is not None and await self._presence.keep(error):
+                self._handle = None  # it is the substrate's now
+        finally:
+            await self.close()
 
     async def open(self) -> None:
         """Create the sandbox and wait until a first command has answered."""
@@ -111,7 +121,9 @@ class Sandbox:
         begin_stage("ready")
         unready = ReadyTimeout(f"{substrate.address} made a sandbox that did not answer {late}")
         await _by(ends_s, self._handle.ready(), unready)
-        self._recorder = recorder(self._name, spec, snapshot=self._start is not spec)
+        resumed = self._start is not spec
+        self._recorder = with_journal(recorder(self._name, spec, snapshot=resumed), self._handle.id, spec, snapshot=resumed)
+        self._presence = Presence(substrate, self._handle, spec, labels=labels, ttl_s=self._ttl_s, recorder=self._recorder)
 
     async def close(self) -> None:
         """Throw the sandbox away; nothing of it is left. Twice is fine."""
@@ -119,7 +131,10 @@ class Sandbox:
             self._live()
         handle, self._handle = self._handle, None
         substrate, self._substrate = self._substrate, None
+        presence, self._presence = self._presence, None
         try:
+            if presence is not None:
+                await finish(presence.leave())
             if handle is not None:
                 with span("cleanup", self._name):
                     await finish(handle.close())
@@ -136,6 +151,8 @@ class Sandbox:
     async def renew(self, ttl_s: float) -> None:
         """Move the lease's end to `ttl_s` from now."""
         await self._answer("renew", self._live().renew(ttl_s))
+        if self._presence is not None:
+            self._presence.renewed(ttl_s)
 
     def _live(self) -> Handle:
         if os.getpid() != self._pid:
@@ -196,7 +213,7 @@ class Sandbox:
             process = await self._answer("start", self._live().start(act), self._timeout_s + ANSWER_GRACE_S)
         if self._recorder is not None:
             self._recorder.acted(act, recorded, None)
-        return Streamed(process, self._name)
+        return Streamed(process, self._name, printed_to(self._recorder))
 
     def _as_action(
         self, action: str | Sequence[str] | Action, session: str | None, timeout_s: float | None, common: dict[str, Any]

@@ -4,10 +4,10 @@ What is recorded is the waiting, not the command's life: while a server runs in 
 model's time that passes.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Generic, TypeVar
 
-from excise.action import Event, Observation
+from excise.action import Event, Exit, Observation
 from excise.substrate import Process
 from excise.trace import span
 
@@ -37,16 +37,19 @@ class Waits(Generic[T]):
 class Streamed:
     """A Process like the one it holds."""
 
-    def __init__(self, process: Process, sandbox: str) -> None:
+    def __init__(self, process: Process, sandbox: str, heard: Callable[[Event], None] | None = None) -> None:
+        """`heard` is told of every event that the caller is."""
         self._process = process
         self._sandbox = sandbox
+        self._heard = heard
 
     @property
     def id(self) -> str:
         return self._process.id
 
     def events(self) -> AsyncIterator[Event]:
-        return Waits(self._process.events(), "action", self._sandbox)
+        events = self._process.events()
+        return Waits(events if self._heard is None else _told(events, self._heard), "action", self._sandbox)
 
     async def write(self, data: bytes) -> None:
         with self._span():
@@ -68,6 +71,8 @@ class Streamed:
         with self._span() as recorded:
             seen = await self._process.wait()
             recorded.outcome = seen.end.value
+        if self._heard is not None:
+            self._heard(Exit(seen))
         return seen
 
     async def kill(self) -> None:
@@ -76,3 +81,9 @@ class Streamed:
 
     def _span(self) -> span:
         return span("action", self._sandbox, KIND)
+
+
+async def _told(events: AsyncIterator[Event], heard: Callable[[Event], None]) -> AsyncIterator[Event]:
+    async for event in events:
+        heard(event)
+        yield event

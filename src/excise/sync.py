@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Coroutine, Generator, Iterable, Itera
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import cache
+from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
 
 from excise import api, sandbox
@@ -196,8 +197,17 @@ class Sandbox:
         wait_s: float = 120.0,
         timeout_s: float = 600.0,
         labels: Mapping[str, str] | None = None,
+        keep_on_failure: bool = False,
     ) -> None:
-        self._box = sandbox.Sandbox(substrate, start, ttl_s=ttl_s, wait_s=wait_s, timeout_s=timeout_s, labels=labels)
+        self._box = sandbox.Sandbox(
+            substrate,
+            start,
+            ttl_s=ttl_s,
+            wait_s=wait_s,
+            timeout_s=timeout_s,
+            labels=labels,
+            keep_on_failure=keep_on_failure,
+        )
 
     @classmethod
     def _around(cls, box: sandbox.Sandbox) -> Self:
@@ -209,8 +219,8 @@ class Sandbox:
         self.open()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        _wait(self._box.__aexit__(kind, error, at))
 
     def open(self) -> None:
         try:

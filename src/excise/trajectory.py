@@ -62,6 +62,8 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     end: End = End.EXITED
     errno: int | None = None
     """Of a file action that failed."""
+    printed: str = ""
+    """In a journal: the end of what it printed."""
 
 
 _file: ContextVar[Path | None] = ContextVar("excise_trajectory", default=None)
@@ -101,11 +103,14 @@ class Recorder:
 
     def acted(self, action: Action, span: Span, seen: Observation | None) -> None:
         """`action` took `span`; None for one that is still running."""
+        self._write(self._line(action, span, seen))
+
+    def _line(self, action: Action, span: Span, seen: Observation | None) -> Line:
         line = Line(sandbox=self._sandbox, action=action, think_s=self._pause_s(span))
         if seen is not None:
             code = seen.exit_code if seen.end is End.EXITED and seen.errno is None else None
             line = msgspec.structs.replace(line, end=seen.end, exit_code=code, errno=seen.errno)
-        self._write(line)
+        return line
 
     def did(self, verb: str, span: Span) -> None:
         """Something that is no action took `span`."""
@@ -121,13 +126,15 @@ class Recorder:
         before_ns, self._before_ns = self._before_ns, max(self._before_ns, span.end_ns)
         return round(max(0, span.start_ns - before_ns) / 1e9, 6)
 
-    def _write(self, line: Line) -> None:
-        data = memoryview(msgspec.json.encode(_plain(line, self._secrets)) + b"\n")
+    def _write(self, line: Line) -> bytes:
+        written = msgspec.json.encode(_plain(line, self._secrets)) + b"\n"
+        data = memoryview(written)
         try:
             while data:
                 data = data[os.write(self._descriptor, data) :]
         except OSError as error:
             raise self._unwritable(error) from None
+        return written
 
     def _unwritable(self, error: OSError) -> SpecError:
         return SpecError(f"the trajectory cannot be written to {self._path}: {error.strerror}; name another file")

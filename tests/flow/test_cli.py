@@ -29,7 +29,8 @@ def one_sentence(done: subprocess.CompletedProcess[bytes]) -> str:
 
 # ---- help
 
-COMMANDS = ["measure", "report", "project", "compare", "record", "run", "image", "check", "doctor", "gc"]
+LOOKING_IN = ["ps", "shell", "cp", "diff", "logs", "rm"]
+COMMANDS = ["measure", "report", "project", "compare", "record", "run", *LOOKING_IN, "image", "check", "doctor", "gc"]
 
 
 def test_help_has_three_groups_in_order() -> None:
@@ -40,9 +41,7 @@ def test_help_has_three_groups_in_order() -> None:
     assert commands == COMMANDS
 
 
-@pytest.mark.parametrize(
-    "command", ["measure", "report", "project", "compare", "record", "run", "image", "check", "doctor", "gc"]
-)
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_examples(command: str) -> None:
     done = excise(command, "--help")
     assert done.returncode == 0

@@ -39,3 +39,8 @@ def sentence(error: BaseException) -> str:
             return reason if error.filename is None else f"{reason}: {error.filename}"
         case _:
             return f"unexpected {type(error).__name__}: {error}; EXCISE_DEBUG=1 shows where: please report it"
+
+
+def plain(text: str, but: str = "") -> str:
+    """`text` without what would command a terminal, for words that a sandbox or its owner chose; characters in `but` stay."""
+    return "".join(one if one.isprintable() or one in but else "\N{REPLACEMENT CHARACTER}" for one in text)

@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator
 _CHUNK_BYTES = 1 << 16
 
 
-async def chunks() -> AsyncGenerator[bytes]:
-    """Pieces of stdin until its end; none at all where it is a terminal or closed."""
-    if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison] - None under `<&-`
+async def chunks(*, terminal: bool = False) -> AsyncGenerator[bytes]:
+    """Pieces of stdin until its end; none at all where it is closed, or a `terminal` that was not asked for."""
+    if sys.stdin is None or sys.stdin.closed or (sys.stdin.isatty() and not terminal):  # pyright: ignore[reportUnnecessaryComparison] - None under `<&-`
         return
     descriptor = sys.stdin.fileno()
     while True:
