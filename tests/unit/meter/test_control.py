@@ -63,8 +63,8 @@ def measured(tmp_path):
 
 
 @pytest.fixture
-def still(monkeypatch):
-    """The daemons are still, and one address was served by them."""
+def still(measured, monkeypatch):
+    """A run after which the daemons are still; one of its addresses was served by them."""
     admit = measuring.admitted
 
     async def admitted(address, spec, closing, *, named):
@@ -74,31 +74,30 @@ def still(monkeypatch):
 
     monkeypatch.setattr(measuring, "awake", lambda: ())
     monkeypatch.setattr(measuring, "admitted", admitted)
+    return measured
 
 
 def controlled_run(path, blocks=6):
     return asyncio.run(measuring.control(path, blocks=blocks, tell=lambda _: None))
 
 
-@pytest.mark.usefixtures("still")
-def test_control_blocks_are_added_and_the_table_stays_as_it_was(measured):
-    before, done = Run.read(measured), interrupted(measured).done
-    run = controlled_run(measured)
-    added = [t for t in load(measured).trials if t.control]
+def test_control_blocks_are_added_and_the_table_stays_as_it_was(still):
+    before, done = Run.read(still), interrupted(still).done
+    run = controlled_run(still)
+    added = [t for t in load(still).trials if t.control]
     assert {t.cell.address for t in added} == {"local", SLOW}
     assert {t.block for t in added} == set(range(7, 14))
     assert [t.block for t in added if t.warmup] == [7, 7]
     assert run.blocks == before.blocks == 6
-    assert [row.total_s for row in Run.read(measured).rows] == [row.total_s for row in before.rows]
+    assert [row.total_s for row in Run.read(still).rows] == [row.total_s for row in before.rows]
     # A run that goes on counts them neither as its blocks nor as its time.
-    after = interrupted(measured).done
+    after = interrupted(still).done
     assert (after.measured, after.elapsed_s, after.next_block) == (done.measured, done.elapsed_s, 14)
 
 
-@pytest.mark.usefixtures("still")
-def test_ratios_stand_beside_those_of_the_run(measured):
-    assert controlled(Run.read(measured)) == ()
-    run = controlled_run(measured)
+def test_ratios_stand_beside_those_of_the_run(still):
+    assert controlled(Run.read(still)) == ()
+    run = controlled_run(still)
     (found,) = controlled(run)
     assert (found.cell.address, found.reference.address, found.n) == (SLOW, "local", 6)
     assert found.measured == run.ratio(SLOW, "local")
@@ -110,8 +109,8 @@ def test_ratios_stand_beside_those_of_the_run(measured):
     assert "6 blocks of the run, 6 control blocks." in shown.getvalue()
 
 
-@pytest.mark.usefixtures("still")
-def test_where_all_cells_need_no_daemon_a_control_block_is_still_no_block_of_the_run(tmp_path):
+def test_where_all_cells_need_no_daemon_a_control_block_is_still_no_block_of_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(measuring, "awake", lambda: ())
     excise.measure("local", reference="local", blocks=1, out=tmp_path / "out")
     run = controlled_run(tmp_path / "out", blocks=1)
     assert (run.blocks, run["local"].n, len(run.control)) == (1, 1, 1)
