@@ -19,6 +19,8 @@ def show(run: "DryRun", file: TextIO) -> None:
         f"\n{len(names)} cells, {seen.block_s:.1f} s a block; {seen.blocks} blocks after {plan.warmup_blocks} to warm up, "
         f"about {duration(seen.total_s)}.\n"
     )
+    if plan.rerun_noisy:
+        file.write("Trials after a noisy moment are run once more: up to twice as long on a busy machine.\n")
     if not all(one.measured for one in seen.cells):
         file.write("~: put together from a rollout of T0 there and of the workload on the reference, not measured before.\n")
     for one in run.skipped:

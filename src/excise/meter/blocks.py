@@ -69,7 +69,7 @@ async def run_blocks(
             tell(_progress(plan, slot, elapsed_s(), took_s, done))
             for trial in await rounds.run(slot):
                 keep(trial)
-                if trial.noisy and trial.lane == 0:
+                if trial.noisy and trial.lane == 0 and not slot.warmup:  # nobody reads a warm-up
                     loud.append(slot._replace(rerun=True))
         for slot in loud if plan.rerun_noisy else ():
             for trial in await rounds.run(slot):

@@ -11,7 +11,7 @@ from excise.meter.records import Cell, Plan, Trial
 from excise.meter.results import scan
 from excise.meter.rounds import Bench
 from excise.meter.trial import Rollout, roll_out
-from excise.trace import Span
+from excise.trace import SETUP, Span
 from excise.workloads.t0 import T0
 
 _RUNS = 5
@@ -116,10 +116,10 @@ def _composed_s(cell: Cell, minimal: Mapping[str, _Minimal], work: Mapping[str, 
     actions = len(bench.workloads[cell.workload].turns(""))
     nulls = 2 if cell.address in bench.nulls and cell.concurrency == 1 else 1
     thinking_s = max(0.0, cell.think_s) * (actions - 1)
-    start_s = _sum_s(there.spans, "ready") if cell.reset == "recreate" else 0.0
+    setup_s = _sum_s(there.spans, SETUP) if cell.reset == "recreate" else 0.0
     acting_s = _sum_s(there.spans, "action") + nulls * actions * here.action_s
     # As if one core had to do for all lanes: a plan that ends early is no surprise.
-    rollouts_s = (here.around_s + start_s + acting_s) * cell.concurrency
+    rollouts_s = (here.around_s + setup_s + acting_s) * cell.concurrency
     arriving_s = cell.concurrency / cell.arrivals_per_s if cell.arrivals_per_s else 0.0
     return _AROUND_S + max(rollouts_s, arriving_s) + thinking_s
 

@@ -4,6 +4,7 @@
 """Factors of a cell, on `fake` and the virtual clock: what each adds to a trial's time, and what it leaves out."""
 
 import asyncio
+import itertools
 
 import msgspec
 import pytest
@@ -293,13 +294,20 @@ def test_noisy_trials_are_run_once_more_and_both_are_kept(monkeypatch):
     kept = []
 
     async def body(**changes):
-        plan = Plan(cells=cells, reference=None, blocks=1, warmup_blocks=0, **changes)
+        plan = Plan(cells=cells, reference=None, blocks=1, **{"warmup_blocks": 0, **changes})
         await run_blocks(plan, rounds_on(FakeSubstrate(), T0()), kept.append, lambda _: None)
 
     virtually(body(rerun_noisy=True))
     assert [(trial.noisy, trial.rerun) for trial in kept] == [(True, False), (False, False), (False, True)]
     assert kept[2].cell == kept[0].cell
     assert {trial.block for trial in kept} == {0}
+    # A warm-up is in no table, so it is not run again.
+    loud = itertools.chain([Quiet(window_ns=10, pressure_ns=10)] * 2, itertools.repeat(Quiet(window_ns=10, pressure_ns=0)))
+    kept.clear()
+    virtually(body(rerun_noisy=True, warmup_blocks=1))
+    assert [(trial.warmup, trial.noisy, trial.rerun) for trial in kept] == [(True, True, False)] * 2 + [
+        (False, False, False)
+    ] * 2
 
 
 def test_written_bytes_are_those_of_files_on_disks(tmp_path):

@@ -9,10 +9,12 @@ import pytest
 
 import excise
 from excise import measuring
+from excise.action import Exec
 from excise.meter.forecast import earlier, forecast
 from excise.meter.records import Cell, Plan
 from excise.meter.rounds import Bench
 from excise.plans import Grid, RolloutPlan
+from excise.spec import Spec, Step
 from excise.substrates.fake import FakeSubstrate
 from excise.substrates.fake.virtual_time import run as virtually
 from excise.workloads.t0 import T0
@@ -41,6 +43,38 @@ def test_thinking_and_lanes_take_their_time():
     plain = expected(Cell(address="it", workload="t0"), blocks=1).block_s
     assert expected(Cell(address="it", workload="t0", think_s=2.0), blocks=1).block_s == pytest.approx(plain + 9 * 2.0)
     assert expected(Cell(address="it", workload="t0", concurrency=4), blocks=1).block_s > 3 * plain
+
+
+def test_arrivals_take_until_the_last_of_them_has_come():
+    cell = Cell(address="it", workload="t0", concurrency=32, arrivals_per_s=0.5)
+    assert expected(cell, blocks=1).block_s == pytest.approx(32 / 0.5, abs=0.1)
+    busy = Cell(address="it", workload="t0", concurrency=32, arrivals_per_s=1000.0)
+    assert expected(busy, blocks=1).block_s == expected(Cell(address="it", workload="t0", concurrency=32), blocks=1).block_s
+
+
+def test_what_a_workload_sets_up_takes_its_time():
+    class Built(T0):
+        name = "built"
+
+        def spec(self, image):
+            return Spec(image=image, steps=(Step("build", (Exec(("sleep", "5")),)),))
+
+    async def body(work, cell):
+        bench = Bench(substrates={"it": FakeSubstrate(**ENGINE)}, workloads={work.name: work}, nulls=frozenset())
+        return (await forecast(Plan(cells=(cell,), reference="it", blocks=1), bench, {})).block_s
+
+    plain = virtually(body(T0(), Cell(address="it", workload="t0")))
+    assert virtually(body(Built(), Cell(address="it", workload="built"))) == pytest.approx(plain + 5.043, abs=0.01)
+
+
+def test_an_earlier_wave_took_until_its_last_rollout_had_ended(tmp_path):
+    grid = Grid(addresses=("fake",), concurrencies=(4,), arrivals_per_s=(50.0,))
+    run = excise.measure(plan=RolloutPlan(grids=(grid,), reference="fake", blocks=2), out=tmp_path / "results" / "one")
+    trials = [trial for trial in run._results.trials if trial.cell.concurrency == 4 and not trial.warmup]
+    known = earlier(tmp_path / "results", run.header.provenance.host, "host")
+    ends_s = [max(t.ended_ns for t in trials if t.block == block) / 1e9 for block in (1, 2)]
+    assert known[trials[0].cell] == pytest.approx(sum(ends_s) / 2, abs=0.2)
+    assert known[trials[0].cell] > max(t.intended_ns for t in trials) / 2e9
 
 
 def test_what_was_measured_before_is_not_measured_again():
