@@ -7,6 +7,7 @@ import msgspec
 
 from excise.address import parse
 from excise.errors import SpecError
+from excise.meter.records import Cell
 from excise.report.figures.theme import SERIES, SHAPES
 from excise.stats.jackknife import FEWEST_BLOCKS
 from excise.stats.projection import LONG
@@ -52,9 +53,10 @@ class Facts:
         return (_TIERS.index(name) if name in _TIERS else -1, "?" in workload, -longest)
 
     def of(self, workload: str) -> list[Row]:
-        """Its rows with the usual factors; those with others where there are no usual ones."""
+        """Its rows with the usual factors; all of them where nothing but the reference has the usual ones."""
         rows = [row for row in self.rows if row.cell.workload == workload]
-        return [row for row in rows if not row.cell.factors()] or rows
+        usual = [row for row in rows if not row.cell.factors()]
+        return usual if any(row.address != self.run.reference for row in usual) else rows
 
     @cached_property
     def main(self) -> list[Row]:
@@ -70,9 +72,15 @@ class Facts:
 
     @cached_property
     def isolated(self) -> list[Row]:
-        """Of these, those that a policy's commands could be trusted to; all of them where none is."""
-        found = [row for row in self.main if row.total_s is not None and isolates(row.address)]
-        return found or [row for row in self.main if row.total_s is not None]
+        """Of these, those that a policy's commands could be trusted to; all of them where none is.
+
+        They differ in their substrate alone: one under load and one without are not compared.
+        """
+        known = [row for row in self.main if row.total_s is not None]
+        alike: dict[Cell, list[Row]] = {}
+        for row in [row for row in known if isolates(row.address)] or known:
+            alike.setdefault(msgspec.structs.replace(row.cell, address=""), []).append(row)
+        return max(alike.values(), key=len, default=[])
 
     @cached_property
     def tones(self) -> dict[str, Tone]:

@@ -105,15 +105,15 @@ def _instrument(run: Run, shown: Sequence[Column]) -> str:
     harness = run.header.harness
     parts = [] if harness is None else [f"The harness itself takes {duration(harness.rollout_s)} a rollout"]
     shares = [
-        (row.unattributed_s.value / row.total_s.value, row.address)
+        (row.unattributed_s.value / row.total_s.value, row.name)
         for row in run.rows
         if row.unattributed_s is not None and row.total_s is not None and row.total_s.value > 0
     ]
     if shares:
         # Below zero would be a fault too: something was counted twice.
-        worst, address = max(shares, key=lambda share: abs(share[0]))
+        worst, name = max(shares, key=lambda share: abs(share[0]))
         fault = ": above 1 % that is a fault of the meter, please report it" if abs(worst) > UNATTRIBUTED_IS_A_BUG else ""
-        parts.append(f"at most {100 * worst:.2f} % of a row's time is unattributed ({address}){fault}")
+        parts.append(f"at most {100 * worst:.2f} % of a row's time is unattributed ({name}){fault}")
     if run.background_cores is not None and any(column.title == CPU for column in shown):
         parts.append(f"before trials {short(run.background_cores)} cores were busy with something else, which CPU includes")
     text = "; ".join(parts)

@@ -52,6 +52,15 @@ def test_what_no_interval_stands_behind_is_told_as_such(tmp_path, rich):
     assert caution(rich) == ""
 
 
+def test_a_run_of_unusual_cells_is_told_by_them_and_not_by_the_reference_alone(tmp_path):
+    cells = (Cell(address="chroot", workload="t0"), Cell(address="docker", workload="t0", concurrency=4))
+    assert "docker (concurrency 4)" in sentence(facts(tmp_path, cells))
+    more = tuple(Cell(address=address, workload="t0", concurrency=2) for address in ("docker", "namespace"))
+    alike = facts(tmp_path / "alike", (*cells, *more))
+    assert {row.cell.concurrency for row in alike.isolated} == {2}
+    assert "on namespace (concurrency 2) the same rollout" in sentence(alike)
+
+
 def test_what_may_be_chance_is_not_called_faster(tmp_path):
     alike = facts(tmp_path, plain_cells(("chroot", "docker", "docker?x=1")), blocks=8)
     assert "nothing else that was measured here is shown to be faster" in sentence(alike)
