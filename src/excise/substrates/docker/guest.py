@@ -41,13 +41,6 @@ class DockerGuestHandle(GuestHandle):
         self._lives = lives
         self._prepare = prepare
 
-    async def ready(self) -> None:
-        async with self._readying:
-            self.link.check()
-            if not self._is_ready:
-                await self._make_ready()
-                self._is_ready = True
-
     async def _make_ready(self) -> None:
         await make_ready(self, self._lives.left_to_do(), self._lives.first())
         if self._lives.start is not None:

@@ -33,7 +33,7 @@ class Snapshots:
         self.images = images
         self._address = address
         self._discarded: set[str] = set()
-        """Those whose image is still under a sandbox of ours: it goes with the last of them."""
+        """Those whose image was still needed, by a sandbox or a later snapshot: it goes with the last of them."""
         self._background: set[Task[None]] = set()
 
     async def take(
@@ -104,8 +104,9 @@ class Snapshots:
 
     async def discard(self, snapshot: Snapshot) -> None:
         """Twice is fine. Under a sandbox of it the image loses its name only: nobody else can begin with it."""
-        deleted = await self._delete(reference(snapshot), force=True)
-        if not deleted:
+        if await self._delete(reference(snapshot), force=True):
+            await self._sweep()
+        else:
             self._discarded.add(snapshot.id)
 
     async def _delete(self, image: str, *, force: bool) -> bool:
@@ -115,16 +116,24 @@ class Snapshots:
         docker = await self.engine.docker()
         with self.engine.refusals():
             try:
-                done = await docker.images.delete(image, force=force)
+                # Only this one: the daemon would go on with nameless images it came from, which may be the user's.
+                done = await docker.images.delete(image, force=force, noprune=True)
             except DockerError as error:
                 if error.status not in (_GONE, _IN_USE):
                     raise
                 return error.status == _GONE
         return any("Deleted" in entry for entry in done)
 
-    async def _nameless(self) -> list[dict[str, Any]]:
-        """Images of snapshots that were discarded under a sandbox."""
-        return [image for image in await self.engine.images(container.SNAPSHOT) if not _names(image)]
+    async def _sweep(self) -> None:
+        """Remove the images of discarded snapshots that nothing needs any more."""
+        if not self._discarded:
+            return
+        left: set[str] = set()
+        for image in await self.engine.images(container.SNAPSHOT):
+            id = image["Labels"][container.SNAPSHOT]  # noqa: A001 - what a snapshot's id is called
+            if id in self._discarded and not _names(image) and not await self._delete(image["Id"], force=False):
+                left.add(id)
+        self._discarded &= left
 
     async def collect(self) -> tuple[str, ...]:
         """Remove the snapshots whose lease ran out and which no sandbox is made of, and say which."""
@@ -150,12 +159,8 @@ class Snapshots:
     async def remove(self, container_id: str, start: Snapshot | None) -> None:
         """Remove a container, and the image it was made of if that was discarded meanwhile."""
         await self.engine.remove(container_id)
-        if start is None or start.id not in self._discarded:
-            return
-        for image in await self._nameless():
-            if image["Labels"][container.SNAPSHOT] == start.id and not await self._delete(image["Id"], force=False):
-                return  # another sandbox is made of it
-        self._discarded.discard(start.id)
+        if start is not None and start.id in self._discarded:
+            await self._sweep()
 
     async def settled(self) -> None:
         """Return once nothing goes on in the background."""
