@@ -9,6 +9,7 @@ STAMPS := $(VENV)/stamps
 HOST      := $(shell uname -m)
 OTHER     := $(if $(filter x86_64,$(HOST)),aarch64,x86_64)
 COMPILER  := $(shell command -v gcc)
+CORES     := $(shell nproc)
 MACHINES  := $(if $(COMPILER),$(HOST)) $(if $(shell command -v $(OTHER)-linux-gnu-gcc),$(OTHER))
 tools      = $(if $(filter $(HOST),$(1)),,$(1)-linux-gnu-)
 
@@ -31,7 +32,7 @@ lint: $(STAMPS)/dev programs ## style, types, which room may import which; the C
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports
-	$(if $(COMPILER),$(MAKE) --no-print-directory -C native SANITIZE=1)
+	$(if $(COMPILER),$(MAKE) --no-print-directory -j$(CORES) -C native SANITIZE=1)
 
 results: $(STAMPS)/dev ## RUN=directory, a finished run of the plan paper, as docs/results/paper and the README's table
 	$(if $(RUN),,$(error say which run, as in: make results RUN=results/paper))
@@ -51,7 +52,7 @@ programs:
 
 # Into the package itself, where an editable install and a wheel both have them; replaced by name, since one may be running.
 define build
-$(MAKE) --no-print-directory -C native ARCH=$(1)
+$(MAKE) --no-print-directory -j$(CORES) -C native ARCH=$(1)
 @mkdir -p src/excise/native/$(1)
 @for program in guest launch; do \
 	built=build/native/$(1)/excise-$$program; carried=src/excise/native/$(1)/excise-$$program; \

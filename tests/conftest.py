@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +60,17 @@ def _refusal(address: str) -> str | None:
     except ExciseError as error:
         return str(error)
     return None
+
+
+@pytest.fixture(scope="session")
+def chosen(request: pytest.FixtureRequest) -> Callable[[Callable[..., None]], list[dict[str, Any]]]:
+    """`chosen(test)`: the parameters of every run of this test that is to come, for what is done for all of them at once."""
+
+    def parameters(test: Callable[..., None]) -> list[dict[str, Any]]:
+        runs = (item for item in request.session.items if isinstance(item, pytest.Function) and item.function is test)
+        return [dict(run.callspec.params) for run in runs]
+
+    return parameters
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,6 +7,7 @@ address judges every case that was chosen, and each test tells its own verdict.
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -29,16 +30,15 @@ async def judged(address: str, names: Collection[str], jobs: int) -> dict[str, V
 
 
 @pytest.fixture(scope="session")
-def verdicts(request: pytest.FixtureRequest) -> Callable[[str], Mapping[str, Verdict]]:
+def verdicts(chosen: Callable[[Callable[..., None]], list[dict[str, Any]]]) -> Callable[[str], Mapping[str, Verdict]]:
     """`verdicts(address)`: of the cases that this run chose, by name."""
-    chosen: dict[str, set[str]] = {}
-    for item in request.session.items:
-        if isinstance(item, pytest.Function) and item.function is test_keeps:
-            address, case = (item.callspec.params[name] for name in ("address", "case"))
-            assert isinstance(address, str)
-            assert isinstance(case, Case)
-            chosen.setdefault(address, set()).add(case.name)
-    return cache(lambda address: asyncio.run(judged(address, chosen[address], JOBS)))
+
+    @cache
+    def of(address: str) -> dict[str, Verdict]:
+        names = {run["case"].name for run in chosen(test_keeps) if run["address"] == address}
+        return asyncio.run(judged(address, names, JOBS))
+
+    return of
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -9,6 +9,7 @@ import pytest
 
 from excise.action import Exec
 from excise.api import connect
+from excise.cli.check import run_check
 from excise.contract import suite
 from excise.contract.bench import Bench
 from excise.contract.case import Case, case, declared
@@ -237,7 +238,7 @@ def test_who_stops_listening_ends_what_runs() -> None:
     assert ended == ["a", "b"]
 
 
-@pytest.mark.parametrize("broken", ["exit-code", "many-at-once", "stalled-reader-stalls-only-itself", "cancel-create-leaks-nothing"])
+@pytest.mark.parametrize("broken", ["many-at-once", "cancel-create-leaks-nothing"])
 def test_side_by_side_the_same_is_found(broken: str) -> None:
     async def checked(jobs: int) -> tuple[suite.Verdict, ...]:
         async with connect(f"fake:broken={broken}") as substrate:
@@ -271,10 +272,8 @@ def test_a_case_that_leaves_a_sandbox_is_named() -> None:
     assert virtual_time.run(judged()).reason == "closing failed: 1 of its sandboxes are still there"
 
 
-def test_no_cases_at_a_time_is_refused() -> None:
-    async def checked() -> None:
-        async with connect("fake") as substrate:
-            await suite.check(substrate, Spec(), jobs=0)
-
+def test_the_command_says_how_many_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_check("fake", case=("cwd", "exit-code"), jobs=2) == 0
+    assert "fake: 2 kept" in capsys.readouterr().out
     with pytest.raises(SpecError, match="0 cases at a time"):
-        virtual_time.run(checked())
+        run_check("fake", jobs=0)

@@ -13,7 +13,7 @@ NATIVE = Path(__file__).parents[2] / "native"
 
 
 def _made(out: Path, target: str, must_work: Callable[[str, str], None]) -> None:
-    make = ["make", "-s", "-C", str(NATIVE), f"OUT={out}", "SANITIZE=1", target]
+    make = ["make", "-s", f"-j{os.cpu_count()}", "-C", str(NATIVE), f"OUT={out}", "SANITIZE=1", target]
     try:
         made = subprocess.run(make, capture_output=True, text=True, check=False, timeout=300)
     except FileNotFoundError as error:

@@ -1,5 +1,6 @@
 """Every part that parses bytes of others, under clang's fuzzer and sanitizers: a fixed number of runs from a fixed seed."""
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ def fuzzers(tmp_path_factory: pytest.TempPathFactory, must_work: Callable[[str, 
         subprocess.run(["clang", "--version"], capture_output=True, check=True, timeout=60)
     except FileNotFoundError:
         must_work("clang", "clang is not installed")
-    make = ["make", "-s", "-C", str(NATIVE), f"OUT={out}", "fuzzers"]
+    make = ["make", "-s", f"-j{os.cpu_count()}", "-C", str(NATIVE), f"OUT={out}", "fuzzers"]
     made = subprocess.run(make, capture_output=True, text=True, check=False, timeout=110)
     assert made.returncode == 0, made.stderr
     return out

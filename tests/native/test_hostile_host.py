@@ -12,7 +12,7 @@ import socket
 import struct
 import subprocess
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -20,7 +20,6 @@ from file_tool import NOBODY
 
 from excise.guest import wire
 
-NATIVE = Path(__file__).parents[2] / "native"
 LIVES = 40
 FRAMES = 100
 ENDS_S = 60
@@ -39,15 +38,9 @@ ARCHIVE = bytes(1024)
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory, must_work: Callable[[str, str], None]) -> Generator[int]:
+def program(guest_program: Path) -> Generator[int]:
     """The guest with the sanitizers, by descriptor: another user may run it, too."""
-    if shutil.which("gcc") is None:
-        must_work("native", "gcc is not installed")
-    out = tmp_path_factory.mktemp("guest")
-    make = ["make", "-s", "-j2", "-C", str(NATIVE), f"OUT={out}", "SANITIZE=1", f"{out}/excise-guest"]
-    made = subprocess.run(make, capture_output=True, text=True, check=False, timeout=110)
-    assert made.returncode == 0, made.stderr
-    opened = os.open(out / "excise-guest", os.O_PATH)
+    opened = os.open(guest_program, os.O_PATH)
     yield opened
     os.close(opened)
 

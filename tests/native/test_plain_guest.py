@@ -8,11 +8,12 @@ import tempfile
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from excise.contract.case import Case
-from excise.contract.suite import CASES, check
+from excise.contract.suite import CASES, Verdict, check
 from excise.errors import SubstrateError
 from excise.guest.carrier import SocketCarrier, pair
 from excise.guest.handle import GuestHandle
@@ -101,16 +102,25 @@ def guest(must_work: Callable[[str, str], None]) -> Path:
         raise
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_keeps(case: Case, guest: Path) -> None:
-    async def judged() -> None:
+@pytest.fixture(scope="module")
+def verdicts(guest: Path, chosen: Callable[[Callable[..., None]], list[dict[str, Any]]]) -> dict[str, Verdict]:
+    """All chosen cases, side by side."""
+
+    async def judged() -> dict[str, Verdict]:
         substrate = PlainSubstrate(guest)
         try:
-            (verdict,) = await check(substrate, Spec(), only={case.name})
+            found = await check(substrate, Spec(), only={run["case"].name for run in chosen(test_keeps)}, jobs=8)
         finally:
             await substrate.close()
-        if verdict.outcome == "not declared":
-            pytest.skip(verdict.reason)
-        assert (verdict.outcome, verdict.reason) == ("kept", ""), case.promise
+        return {verdict.case.name: verdict for verdict in found}
 
-    asyncio.run(judged())
+    return asyncio.run(judged())
+
+
+@pytest.mark.timeout(300)  # the first of them waits for all
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_keeps(case: Case, verdicts: Mapping[str, Verdict]) -> None:
+    verdict = verdicts[case.name]
+    if verdict.outcome == "not declared":
+        pytest.skip(verdict.reason)
+    assert (verdict.outcome, verdict.reason) == ("kept", ""), case.promise

@@ -19,7 +19,7 @@ def launch_program(tmp_path_factory: pytest.TempPathFactory, must_work: Callable
     out = tmp_path_factory.mktemp("native")
     try:
         made = subprocess.run(
-            ["make", "-s", "-C", str(NATIVE), f"OUT={out}", str(out / "excise-launch")],
+            ["make", "-s", f"-j{os.cpu_count()}", "-C", str(NATIVE), f"OUT={out}", str(out / "excise-launch")],
             capture_output=True,
             text=True,
             check=False,
