@@ -80,7 +80,7 @@ class Facts:
         alike: dict[Cell, list[Row]] = {}
         for row in [row for row in known if isolates(row.address)] or known:
             alike.setdefault(msgspec.structs.replace(row.cell, address=""), []).append(row)
-        return max(alike.values(), key=len, default=[])
+        return max(alike.values(), key=len) if alike else []
 
     @cached_property
     def tones(self) -> dict[str, Tone]:

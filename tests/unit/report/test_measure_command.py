@@ -22,7 +22,7 @@ def excise(*arguments, script="import sys; from excise.cli.entry import main; sy
 
 
 def test_the_table_is_on_stdout_and_nothing_else_is(tmp_path):
-    done = excise("measure", "local", "--reference", "local", "--blocks", 1, cwd=tmp_path)
+    done = excise("measure", "local", "--reference", "local", "--workload", "t0", "--blocks", 1, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("substrate")
     assert done.stderr == ""
@@ -36,7 +36,19 @@ def test_markdown(tmp_path):
 
 
 def test_ctrl_c_keeps_whole_blocks_and_prints_their_table(tmp_path):
-    done = excise("measure", "local", "--reference", "local", "--budget", 600, "--out", tmp_path / "out", script=INTERRUPTED)
+    done = excise(
+        "measure",
+        "local",
+        "--reference",
+        "local",
+        "--workload",
+        "t0",
+        "--budget",
+        600,
+        "--out",
+        tmp_path / "out",
+        script=INTERRUPTED,
+    )
     assert done.returncode == 130
     assert done.stdout.startswith("substrate")
     assert done.stderr.endswith("excise: ended early; its sandboxes were closed\n")
