@@ -395,7 +395,9 @@ def certificates(tmp_path: Path, must_work: Callable[[str, str], None]) -> Path:
 class Relay:
     """The daemon behind another address."""
 
-    def __init__(self) -> None:
+    def __init__(self, cut_at: bytes | None = None) -> None:
+        """`cut_at`: the request that the daemon dies of."""
+        self._cut_at = cut_at
         self._going: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -417,7 +419,7 @@ class Relay:
         self._going.add(task)
         inner_reader, inner_writer = await asyncio.open_unix_connection(resolve(None).socket)
         with suppress(OSError, asyncio.CancelledError):
-            await asyncio.gather(_copy(reader, inner_writer), _copy(inner_reader, writer))
+            await asyncio.gather(_copy(reader, inner_writer, self._cut_at), _copy(inner_reader, writer))
         inner_writer.transport.abort()
         writer.transport.abort()
         self._going.discard(task)
@@ -433,16 +435,18 @@ class Relay:
 
 
 @asynccontextmanager
-async def relay() -> AsyncGenerator[Relay]:
-    one = Relay()
+async def relay(cut_at: bytes | None = None) -> AsyncGenerator[Relay]:
+    one = Relay(cut_at)
     try:
         yield one
     finally:
         await one.stop()
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut_at: bytes | None = None) -> None:
     while data := await reader.read(65536):
+        if cut_at is not None and cut_at in data:
+            raise ConnectionResetError
         writer.write(data)
         await writer.drain()
     if writer.can_write_eof():
@@ -468,6 +472,16 @@ def test_over_tls_stdin_has_an_end_too(certificates: Path, monkeypatch: pytest.M
             with pytest.raises(Unsupported, match="over TLS"):
                 await process.close_stdin()
             await process.kill()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("docker")
+def test_a_daemon_that_dies_while_it_saves_a_sandbox_is_a_loss(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with relay(b"/commit?") as near, sandbox(host=await near.listen(tmp_path / "docker.sock")) as (_, handle):
+            with pytest.raises(SandboxLost, match="does not answer any more"):
+                await handle.snapshot()
 
     asyncio.run(scenario())
 

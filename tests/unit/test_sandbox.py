@@ -89,6 +89,7 @@ async def tar() -> AsyncIterator[bytes]:
         ("upload", 7 + ANSWER_GRACE_S),
         ("snapshot", 9),
         ("reset", 9),
+        ("diff", 7 + ANSWER_GRACE_S),
         ("pause", 9),
         ("resume", 9),
         ("connect", 9),
@@ -335,6 +336,42 @@ def test_background_work_does_not_land_in_a_rollouts_trace() -> None:
                 await box.run("true")
             await background
         assert [span.name for span in trace.spans] == ["create", "ready", "action", "cleanup"]
+
+    virtual_time.run(main())
+
+
+def test_diff_is_paths_or_a_patch_of_one_directory() -> None:
+    async def main() -> None:
+        async with Sandbox(FakeSubstrate()) as box:
+            await box.write("/etc/other", "x")
+            await box.write("src/file", "new\n")
+            saved = await box.snapshot()
+            await box.write("src/file", "newer\n")
+            assert [(one.path, one.kind) for one in await box.diff(under="/work")] == [
+                ("/work/src", "added"),
+                ("/work/src/file", "added"),
+            ]
+            assert [(one.path, one.kind) for one in await box.diff(saved)] == [("/work/src/file", "modified")]
+            patch = await box.diff(saved, patch=True, under="/work/src")
+            assert patch.startswith("diff --git a/file b/file\n")
+            assert patch.endswith("@@ -1 +1 @@\n-new\n+newer\n")
+            with pytest.raises(SpecError, match="from the root"):
+                await box.diff(under="src")
+
+    virtual_time.run(main())
+
+
+def test_if_one_of_a_group_cannot_be_made_the_others_are_closed_and_the_snapshot_is_gone() -> None:
+    async def main() -> None:
+        substrate = FakeSubstrate(fail_create=0.5, seed=3)
+        substrate.fail_create = 0.0
+        async with Sandbox(substrate) as box:
+            substrate.fail_create = 0.5
+            with pytest.raises(CreateError):
+                async with box.fork(8):
+                    pass
+            assert [entry.id for entry in await substrate.list({})] == [box.id]
+            assert substrate._snapshots == {}
 
     virtual_time.run(main())
 

@@ -58,6 +58,8 @@ def test_one_sandbox_from_open_to_close() -> None:
     box.make_dir("e")
     saved = box.snapshot()
     box.remove("d", recursive=True)
+    assert [(one.path, one.kind) for one in box.diff(saved)] == [("/work/d", "deleted")]
+    assert "deleted file mode 100644\n" in box.diff(saved, patch=True)
     box.reset(saved)
     assert box.read("d/g") == b"text"
     box.pause()

@@ -266,9 +266,14 @@ class Engine:
         except ExecRefused as error:
             raise self._loss(error.status, str(error)) from None
         except (ClientError, OSError) as error:
-            raise SandboxLost(f"the Docker daemon at {self.endpoint.url} does not answer any more ({error})") from None
+            raise self._silence(error) from None
+
+    def _silence(self, reason: object) -> SandboxLost:
+        return SandboxLost(f"the Docker daemon at {self.endpoint.url} does not answer any more ({reason})")
 
     def _loss(self, status: int, message: str) -> Exception:
+        if status == _NO_CONNECTION:
+            return self._silence(message)
         if status == 409 and "is paused" in message:
             return SpecError("the sandbox is paused: resume it before the next action")
         if status == 404:
