@@ -6,6 +6,7 @@ is done to trees imports nothing but the standard library: the storekeeper, who 
 """
 
 import contextlib
+import errno
 import hashlib
 import itertools
 import os
@@ -238,16 +239,26 @@ def remove(root: int, check: Check = nothing) -> None:
             _empty(directory, directory, numbers, check, 0)
 
 
+def _remove_directory(directory: int, name: bytes) -> None:
+    try:
+        os.rmdir(name, dir_fd=directory)
+    except OSError as error:
+        # Who was killed while it wrote here writes a little longer: it is looked through again.
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+
+
 def _empty(directory: int, root: int, numbers: Iterator[int], check: Check, level: int) -> None:
     check()
     os.fchmod(directory, 0o700)  # an ordinary user's own may be closed to himself
     for name in names(directory):
-        if not stat.S_ISDIR(look(directory, name).st_mode):
-            os.unlink(name, dir_fd=directory)
-        elif level >= MOST_LEVELS:
-            # Deeper than there may be descriptors: it goes on from the top, in another round.
-            os.rename(name, b".excise-deep-%d" % next(numbers), src_dir_fd=directory, dst_dir_fd=root)
-        else:
-            with opened(directory, name) as below:
-                _empty(below, root, numbers, check, level + 1)
-            os.rmdir(name, dir_fd=directory)
+        with contextlib.suppress(FileNotFoundError):  # another removes it, too
+            if not stat.S_ISDIR(look(directory, name).st_mode):
+                os.unlink(name, dir_fd=directory)
+            elif level >= MOST_LEVELS:
+                # Deeper than there may be descriptors: it goes on from the top, in another round.
+                os.rename(name, b".excise-deep-%d" % next(numbers), src_dir_fd=directory, dst_dir_fd=root)
+            else:
+                with opened(directory, name) as below:
+                    _empty(below, root, numbers, check, level + 1)
+                _remove_directory(directory, name)
