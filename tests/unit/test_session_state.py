@@ -1,12 +1,11 @@
 """What is kept of a session, and what is left out of it."""
 
-import asyncio
+import subprocess
+from pathlib import Path
 
-from excise.sandbox import Sandbox
 from excise.session_state import _script, kept
 from excise.spec import Secret, Spec
 from excise.substrate import SessionState
-from excise.substrates.fake import FakeSubstrate
 
 BASE = {"PATH": "/bin", "HOME": "/root", "TOKEN": "s3cret"}
 SPEC = Spec(secrets={"TOKEN": Secret("s3cret"), "EMPTY": Secret("")})
@@ -27,13 +26,22 @@ def test_a_name_no_shell_can_set_stays_out() -> None:
     assert kept("main", "/", {**BASE, "BASH_FUNC_f%%": "() { :; }", "a-b": "1"}, BASE, SPEC).env == {}
 
 
-def test_what_is_given_back_is_quoted() -> None:
-    state = SessionState(name="main", cwd="/a 'b", env={"A": "$(touch x); 'y'\nz"}, unset=("HOME",))
+def shown(state: SessionState, script: str) -> tuple[str, str]:
+    """What a shell that was given this state prints."""
+    done = subprocess.run(
+        ["bash", "-c", f"{_script(state)}\n{script}"], cwd="/", capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout, done.stderr
 
-    async def main() -> None:
-        async with Sandbox(FakeSubstrate()) as box:
-            await box.run('mkdir -p "/a \'b"')
-            seen = await box.run(f'{_script(state)}\npwd; echo "$A"; echo [$HOME]; ls')
-            assert seen.text == "/a 'b\n$(touch x); 'y'\nz\n[]\n"
 
-    asyncio.run(main())
+def test_what_is_given_back_is_quoted(tmp_path: Path) -> None:
+    place = tmp_path / "-a 'b"
+    place.mkdir()
+    state = SessionState(name="main", cwd=str(place), env={"A": "$(touch x); 'y'\nz"}, unset=("HOME",))
+    printed = shown(state, 'pwd; sh -c \'echo "$A"\'; echo "[$HOME]"; ls')
+    assert printed == (f"{place}\n$(touch x); 'y'\nz\n[]\n", "")
+
+
+def test_a_directory_that_is_gone_is_no_obstacle() -> None:
+    state = SessionState(name="main", cwd="/tmp/gone-with-the-snapshot", env={"A": "a"})
+    assert shown(state, "pwd; echo $A") == ("/\na\n", "")
