@@ -34,12 +34,15 @@ enum wire_type {
     WIRE_RESIZE = 20, /* u32 rows, u32 columns */
     WIRE_SIGNAL = 21, /* u32 number */
     WIRE_KILL = 22,
+    WIRE_FREEZE = 23, /* all processes stand still, and FROZEN says when; the id is no action's */
+    WIRE_THAW = 24,   /* they go on */
     /* guest to host */
     WIRE_STARTED = 32,
     WIRE_OUTPUT = 33,
     WIRE_ENDED = 34,
     WIRE_KILLED = 35,
     WIRE_REFUSED = 36,
+    WIRE_FROZEN = 37,
 };
 
 /* flags of RUN and FILE */
@@ -52,6 +55,9 @@ enum {
     WIRE_FLAG_STOP = 32,
     WIRE_FLAG_MORE = 128,
 };
+
+/* flag of HELLO: the life begins in a root that comes from who made the sandbox */
+enum { WIRE_FLAG_ROOT = 1 };
 
 /* flags of OUTPUT and of CREDIT: the stream. CREDIT's payload is a u32: so many bytes more. */
 enum { WIRE_STDIN = 0, WIRE_STDOUT = 1, WIRE_STDERR = 2 };

@@ -59,8 +59,20 @@ static void look_at(const struct request *request)
     look(request->file.target);
 }
 
-void guest_greet(struct guest *guest, uint32_t epoch, const char *payload, size_t length)
+void freeze_begin(struct guest *guest, uint32_t id)
 {
+    (void)guest;
+    (void)id;
+}
+
+void freeze_end(struct guest *guest)
+{
+    (void)guest;
+}
+
+void guest_greet(struct guest *guest, uint32_t epoch, uint8_t flags, const char *payload, size_t length)
+{
+    (void)flags;
     static const struct defaults none;
     struct defaults *defaults = &guest->defaults;
 

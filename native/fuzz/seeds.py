@@ -51,7 +51,7 @@ def _field(tag: int, data: bytes) -> bytes:
 def _plan() -> bytes:
     """A request to the launcher with every tag (native/launch/request.h)."""
     texts = {64: b"/image/top", 65: b"/from\0/to\0\1", 66: b"name", 69: b"/sys/fs/cgroup/x", 70: b"pids.max\010", 74: b"/w"}
-    numbers = {67: 1 << 20, 68: 1000, 71: 1, 72: 8080, 73: 1}
+    numbers = {67: 1 << 20, 68: 1000, 71: 1, 72: 8080, 73: 1, 77: 5}
     fields = {tag: _field(tag, text) for tag, text in texts.items()}
     fields |= {tag: _field(tag, struct.pack("<Q", number)) for tag, number in numbers.items()}
     return b"".join(fields[tag] for tag in sorted(fields)) + _field(75, b"/dev/null")

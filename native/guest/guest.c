@@ -59,10 +59,13 @@ static void answer_hello(struct guest *guest)
 static void begin_life(struct guest *guest)
 {
     kill_cancel(guest, &guest->reset);
+    if (!roots_ready(guest))
+        return;
     runners_forget(guest);
     request_free(&guest->former);
     guest->resetting = false;
     answer_hello(guest);
+    runner_prepare(guest);
 }
 
 /* Collects the dead, and lets none of ours stand still. */
@@ -82,12 +85,18 @@ static void reap(struct guest *guest)
             return;
         if (child.si_code == CLD_STOPPED || child.si_code == CLD_TRAPPED) {
             waitid(P_PID, (id_t)child.si_pid, &child, WSTOPPED | WNOHANG | __WALL);
-            if (runner_is(guest, child.si_pid) || worker_is(guest, child.si_pid))
+            if (!guest->freeze.on && (runner_is(guest, child.si_pid) || worker_is(guest, child.si_pid)))
                 kill(child.si_pid, SIGCONT);
         } else if (wait4(child.si_pid, &status, __WALL, &usage) == child.si_pid && !worker_died(guest, child.si_pid, status, &usage)) {
             runner_died(guest, child.si_pid);
         }
     }
+}
+
+void guest_dead(struct guest *guest)
+{
+    if (guest->resetting)
+        reap(guest);
 }
 
 static void child_changed(struct guest *guest, struct watch *watch, uint32_t events)
@@ -112,6 +121,7 @@ static void reset_again(struct guest *guest, struct kill *kill)
 static void end_life(struct guest *guest)
 {
     guest->resetting = true;
+    freeze_end(guest);
     runners_ignore(guest);
     if (guest->config->pid1)
         kill(-1, SIGKILL); /* at once, and no fork can escape it */
@@ -140,7 +150,7 @@ static int take_defaults(struct guest *guest, const char *payload, size_t length
     return 0;
 }
 
-void guest_greet(struct guest *guest, uint32_t epoch, const char *payload, size_t length)
+void guest_greet(struct guest *guest, uint32_t epoch, uint8_t flags, const char *payload, size_t length)
 {
     bool again = guest->link.greeted;
 
@@ -149,6 +159,9 @@ void guest_greet(struct guest *guest, uint32_t epoch, const char *payload, size_
     guest->link.epoch = epoch;
     if (take_defaults(guest, payload, length) < 0)
         link_broken(guest, "a malformed greeting");
+    guest->roots.wanted = flags & WIRE_FLAG_ROOT;
+    if (guest->roots.wanted && (!again || guest->config->talk < 0))
+        link_broken(guest, "a root that nobody offers");
     if (again)
         end_life(guest);
     else
@@ -221,6 +234,8 @@ static int open_all(struct guest *guest)
     if (guest->children.fd < 0)
         return -errno;
     if ((result = watch_set(guest, &guest->children, EPOLLIN)) < 0)
+        return result;
+    if ((result = roots_open(guest)) < 0)
         return result;
     return link_open(guest);
 }

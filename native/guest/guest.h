@@ -6,6 +6,20 @@
 
 struct confinement; /* common/confine.h: what sandboxed code may do; NULL: as much as the guest itself may */
 
+enum root_kind {
+    ROOT_NONE,      /* nothing came yet */
+    ROOT_NEXT_LIFE, /* for the life that a HELLO with WIRE_FLAG_ROOT begins, when every process is dead */
+    ROOT_NOW,       /* under this life, if nothing lives in it */
+    ROOT_BROKEN,    /* nobody offers roots any more */
+};
+
+/* How a sandbox is given another root; the launcher's part (launch/reroot.h). */
+struct guest_roots {
+    int (*receive)(void *state); /* an enum root_kind: what has come */
+    int (*apply)(void *state);   /* takes on what came; 0 or -errno, and then the sandbox has no root that could be used */
+    void (*refuse)(void *state); /* lets go of what came: something lives */
+};
+
 struct guest_config {
     int link_in;            /* frames come from here; both may be the same socket */
     int link_out;
@@ -20,6 +34,9 @@ struct guest_config {
     bool disk_limited;      /* the root has a size of its own: a full one is the sandbox's doing */
     bool pid1;              /* else the guest makes itself a subreaper */
     const struct confinement *confinement;
+    int talk; /* readable when a root is offered; -1: it has one root for all its lives */
+    const struct guest_roots *roots;
+    void *roots_state;
 };
 
 /* Serves until the link ends; never returns in a sandbox. The exit status is 0 for a link that ended, 1 for one that broke the protocol. */

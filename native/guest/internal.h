@@ -46,6 +46,34 @@ void runners_ignore(struct guest *guest);
 /* Every process is dead: forget them all. */
 void runners_forget(struct guest *guest);
 
+/* Whether none of them has anything to do. */
+bool runners_idle(const struct guest *guest);
+/* One to begin a life with. */
+void runner_prepare(struct guest *guest);
+
+/* roots.c */
+struct roots {
+    struct watch offers;
+    bool wanted; /* the life that begins has another root */
+    bool held;   /* and it is here */
+};
+
+int roots_open(struct guest *guest);
+/* Every process is dead: takes on the root of the next life, if it has another. False: that has not come yet. */
+bool roots_ready(struct guest *guest);
+
+/* freeze.c */
+struct freeze {
+    bool on;
+    uint32_t id;
+    unsigned looks;     /* in a row that found all standing still */
+    struct pids before; /* who was stopped before it, and 0 for the others */
+    struct timer again;
+};
+
+void freeze_begin(struct guest *guest, uint32_t id);
+void freeze_end(struct guest *guest);
+
 /* worker.c: the same of a file action's worker. */
 bool worker_died(struct guest *guest, int pid, int status, const struct rusage *usage);
 bool worker_is(const struct guest *guest, int pid);
@@ -70,6 +98,8 @@ struct guest {
     unsigned action_count;
     struct outcome outcomes[ACTIONS_MAX]; /* by id */
     struct runners runners;
+    struct roots roots;
+    struct freeze freeze;
     struct sessions *sessions; /* session.c's own; NULL before the first */
     struct watch children;     /* a signalfd for SIGCHLD */
     int null;                  /* /dev/null */
@@ -81,7 +111,10 @@ struct guest {
 };
 
 /* HELLO: the first, or one that begins a new life. */
-void guest_greet(struct guest *guest, uint32_t epoch, const char *payload, size_t length);
+void guest_greet(struct guest *guest, uint32_t epoch, uint8_t flags, const char *payload, size_t length);
+
+/* Looks whether the life that ended is over, and the next may begin. */
+void guest_dead(struct guest *guest);
 
 /* Ends the guest and, with it or before it, everything it started. */
 void guest_exit(struct guest *guest, int status) __attribute__((noreturn));

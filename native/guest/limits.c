@@ -33,11 +33,16 @@ struct counts limits_count(const struct guest_config *config)
     return (struct counts){.out_of_memory = counter(config->memory_events, "oom_kill "), .out_of_pids = counter(config->pids_events, "max ")};
 }
 
+static bool is_full(const char *path)
+{
+    struct statvfs tree;
+
+    return statvfs(path, &tree) == 0 && (tree.f_bavail == 0 || tree.f_favail == 0);
+}
+
 static bool disk_full(const struct guest_config *config)
 {
-    struct statvfs root;
-
-    return config->disk_limited && statvfs("/", &root) == 0 && (root.f_bavail == 0 || root.f_favail == 0);
+    return config->disk_limited && (is_full("/") || is_full("/tmp"));
 }
 
 void limits_judge(const struct guest_config *config, const struct counts *before, struct wire_ended *record)

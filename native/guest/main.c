@@ -47,6 +47,7 @@ int main(int argc, char **argv)
         .pids_events = open_first(pids),
         .proc = -1,
         .shell = -1,
+        .talk = -1,
         .pid1 = getpid() == 1,
     };
 

@@ -80,7 +80,7 @@ static int runner_make(struct guest *guest, struct runner *runner)
 }
 
 /* One to begin with: it is made and confined while the host hears that the sandbox is there, and the first action finds it. */
-static void runner_prepare(struct guest *guest)
+void runner_prepare(struct guest *guest)
 {
     struct runner *runner = calloc(1, sizeof *runner);
 
@@ -294,6 +294,18 @@ bool runner_is(const struct guest *guest, int pid)
     while (runner != NULL && runner->pid != pid)
         runner = runner->next;
     return runner != NULL;
+}
+
+bool runners_idle(const struct guest *guest)
+{
+    unsigned idle = guest->runners.free_count;
+
+    for (const struct runner *runner = guest->runners.all; runner != NULL; runner = runner->next) {
+        /* One that was told to quit does nothing else any more. */
+        if (atomic_load(&((struct runner *)runner)->turn) != RUNNER_QUIT && idle-- == 0)
+            return false;
+    }
+    return guest->runners.broken == NULL;
 }
 
 void runners_ignore(struct guest *guest)

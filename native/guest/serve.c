@@ -37,7 +37,7 @@ static void serve_action(struct guest *guest, const struct wire_header *header, 
 void serve_request(struct guest *guest, const struct wire_header *header, const char *payload, size_t length)
 {
     if (header->type == WIRE_HELLO)
-        guest_greet(guest, header->epoch, payload, length);
+        guest_greet(guest, header->epoch, header->flags, payload, length);
     else
         serve_action(guest, header, payload, length);
 }
@@ -99,6 +99,12 @@ void serve_frame(struct guest *guest, const struct wire_header *header, const ch
         first = number(guest, header, payload, 1, 0);
         if (action != NULL && action->state == ACTION_RUNNING && first <= 64)
             action->kind->signal(guest, action, (int)first);
+        break;
+    case WIRE_FREEZE:
+        freeze_begin(guest, header->id);
+        break;
+    case WIRE_THAW:
+        freeze_end(guest);
         break;
     case WIRE_KILL:
         serve_kill(guest, action, header->id);

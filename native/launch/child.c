@@ -6,6 +6,7 @@
 #include "launch/net.h"
 #include "launch/packets.h"
 #include "launch/plan.h"
+#include "launch/reroot.h"
 #include "launch/root.h"
 
 #include <errno.h>
@@ -108,7 +109,7 @@ static int await_users(struct child *child)
 
 static int await_mounts(struct child *child)
 {
-    size_t expected = child->start->plan->lower_count + child->start->plan->bind_count + 1;
+    size_t expected = child->start->plan->lower_count + child->start->plan->bind_count + 1 + child->start->has_upper;
     int error = await(child, CHILD_MOUNTS);
 
     if (!error && child->clone_count != expected)
@@ -182,13 +183,20 @@ static int name_and_network(struct child *child)
 static int build_root(struct child *child)
 {
     child->root = (struct root){
-        .plan = child->start->plan, .clones = child->clones, .users = child->start->users, .host_root = child->start->host_root};
+        .plan = child->start->plan,
+        .clones = child->clones,
+        .lower_count = child->start->plan->lower_count,
+        .has_upper = child->start->has_upper,
+        .scratch = -1,
+        .users = child->start->users,
+        .host_root = child->start->host_root,
+    };
     return root_build(&child->root, &child->failure);
 }
 
 static int enter_root(struct child *child)
 {
-    return root_enter(&child->root, &child->failure);
+    return root_enter(&child->failure);
 }
 
 static int mount_devices(struct child *child)
@@ -199,6 +207,11 @@ static int mount_devices(struct child *child)
 static int mount_kernel(struct child *child)
 {
     return root_kernel(&child->root, &child->failure);
+}
+
+static int mount_scratch(struct child *child)
+{
+    return root_scratch(&child->root, &child->failure);
 }
 
 static int mount_binds(struct child *child)
@@ -251,7 +264,10 @@ static int bound_capabilities(struct child *child)
 static int keep_only_its_own(struct child *child)
 {
     const struct child_start *start = child->start;
-    int kept[] = {start->talk, start->plan->link, start->plan->shell, child->listener, child->memory_events, child->memory_tasks, child->pids_events, child->cgroup};
+    int kept[] = {
+        start->talk,          start->plan->link,   start->plan->shell, child->listener,     child->memory_events,
+        child->memory_tasks, child->pids_events,  child->cgroup,      child->root.scratch,
+    };
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     int error;
 
@@ -275,6 +291,7 @@ static int (*const SEQUENCE[])(struct child *) = {
     enter_root,
     mount_devices,
     mount_kernel,
+    mount_scratch,
     mount_binds,
     make_directories,
     set_limits,
@@ -286,7 +303,6 @@ static int report(struct child *child)
 {
     int error = packet_send(child->start->talk, &child->failure, sizeof child->failure, &child->listener, child->listener >= 0 ? 1 : 0);
 
-    close(child->start->talk);
     if (child->listener >= 0)
         close(child->listener);
     return error;
@@ -296,6 +312,7 @@ _Noreturn void child_main(const struct child_start *start)
 {
     struct child child = {.start = start, .listener = -1, .memory_events = -1, .memory_tasks = -1, .pids_events = -1, .cgroup = -1};
     struct confinement confinement = *start->confinement;
+    struct reroot reroot = {.talk = start->talk, .root = &child.root};
     struct guest_config config;
     int error = 0;
 
@@ -303,6 +320,8 @@ _Noreturn void child_main(const struct child_start *start)
         error = SEQUENCE[step](&child);
     if (report(&child) || error)
         _exit(EXIT_FAILURE);
+    if (!start->has_upper)
+        close(start->talk);
     confinement.no_new_privileges = !start->plan->privileges;
     config = (struct guest_config){
         .link_in = start->plan->link,
@@ -316,6 +335,9 @@ _Noreturn void child_main(const struct child_start *start)
         .disk_limited = true,
         .pid1 = true,
         .confinement = &confinement,
+        .talk = start->has_upper ? start->talk : -1,
+        .roots = &reroot_calls,
+        .roots_state = &reroot,
     };
     _exit(guest_main(&config));
 }

@@ -3,6 +3,7 @@
 #include "launch/failure.h"
 #include "launch/place.h"
 #include "launch/plan.h"
+#include "launch/uppers.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,21 +64,47 @@ static int clone_own_devices(const struct plan *plan, int user_namespace, int *d
     return error;
 }
 
-int clones_open(const struct plan *plan, int user_namespace, int *descriptors, size_t *count, struct failure *failure)
+static int clone_layer(const struct clones *clones, uint32_t id, int *descriptor, struct failure *failure)
 {
+    int upper = layers_find(clones->layers, id);
+
+    *descriptor = upper < 0 ? fail(failure, ENOENT, "find layer %u: it was dropped", id) : upper_show_sealed(upper, clones->user_namespace, failure);
+    return *descriptor < 0 ? *descriptor : 0;
+}
+
+static int clone_lower(const struct clones *clones, const struct plan_lower *lower, int *descriptor, struct failure *failure)
+{
+    if (!lower->path)
+        return clone_layer(clones, lower->layer, descriptor, failure);
+    return clone_path(lower->path, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV, clones->user_namespace, descriptor, failure);
+}
+
+static int clone_bind(const struct clones *clones, const struct plan_bind *bind, int *descriptor, struct failure *failure)
+{
+    const uint64_t attributes = MOUNT_ATTR_NODEV | (bind->read_only ? MOUNT_ATTR_RDONLY : 0) | (clones->plan->privileges ? 0 : MOUNT_ATTR_NOSUID);
+
+    return clone_path(bind->source, attributes, clones->user_namespace, descriptor, failure);
+}
+
+int clones_open(const struct clones *clones, int *descriptors, size_t *count, struct failure *failure)
+{
+    const struct plan *plan = clones->plan;
     int error = 0;
 
-    for (size_t index = 0; !error && index < plan->lower_count; index++)
-        error = clone_path(plan->lowers[index], MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV, user_namespace, &descriptors[(*count)++], failure);
-    for (size_t index = 0; !error && index < plan->bind_count; index++) {
-        const struct plan_bind *bind = &plan->binds[index];
-        uint64_t attributes = MOUNT_ATTR_NODEV | (bind->read_only ? MOUNT_ATTR_RDONLY : 0) | (plan->privileges ? 0 : MOUNT_ATTR_NOSUID);
-
-        error = clone_path(bind->source, attributes, user_namespace, &descriptors[(*count)++], failure);
+    if (clones->sealed >= 0) {
+        descriptors[(*count)++] = error = upper_show_sealed(clones->sealed, clones->user_namespace, failure);
+        error = error < 0 ? error : 0;
     }
-    if (error)
-        return error;
-    if (plan->device_count > 0)
-        return clone_own_devices(plan, user_namespace, &descriptors[(*count)++], failure);
-    return clone_devices("dev", user_namespace, &descriptors[(*count)++], failure);
+    for (size_t index = 0; !error && index < plan->lower_count; index++)
+        error = clone_lower(clones, &plan->lowers[index], &descriptors[(*count)++], failure);
+    for (size_t index = 0; !error && index < plan->bind_count; index++)
+        error = clone_bind(clones, &plan->binds[index], &descriptors[(*count)++], failure);
+    if (!error)
+        error = plan->device_count > 0 ? clone_own_devices(plan, clones->user_namespace, &descriptors[(*count)++], failure)
+                                       : clone_devices("dev", clones->user_namespace, &descriptors[(*count)++], failure);
+    if (!error && clones->upper >= 0) {
+        descriptors[(*count)++] = error = upper_show(clones->upper, clones->user_namespace, failure);
+        error = error < 0 ? error : 0;
+    }
+    return error;
 }

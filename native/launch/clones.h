@@ -6,10 +6,19 @@
 #include <stddef.h>
 
 struct failure;
+struct layer;
 struct plan;
 
-/* Opens one for every directory of the image, every bind and /dev, in this order, with the owners seen through `user_namespace` (-1: as they are).
- * `descriptors` has room for all of them and is filled up to `*count` also when it fails. 0 or -errno. */
-int clones_open(const struct plan *plan, int user_namespace, int *descriptors, size_t *count, struct failure *failure);
+struct clones {
+    const struct plan *plan;
+    const struct layer *layers; /* those the plan may name */
+    int sealed;                 /* an upper that is the topmost lower, before the plan's; or -1 */
+    int upper;                  /* the one to write into; -1: the child makes its own */
+    int user_namespace;         /* through which all owners are seen; -1: as they are */
+};
+
+/* Opens one for every lower, every bind, /dev and the upper, in this order. `descriptors` has room for all of them and is filled up to `*count` also when it fails. 0 or
+ * -errno. */
+int clones_open(const struct clones *clones, int *descriptors, size_t *count, struct failure *failure);
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+struct layer;
 struct sandbox;
 
 struct launcher {
@@ -24,6 +25,8 @@ struct launcher {
     struct confinement confinement;
     struct replies replies; /* to the client */
     struct sandbox *sandboxes;
+    bool has_layers;      /* uppers are ours, and can be sealed */
+    struct layer *layers; /* those that are */
 };
 
 #endif

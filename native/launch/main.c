@@ -6,6 +6,7 @@
 #include "launch/place.h"
 #include "launch/sandbox.h"
 #include "launch/serve.h"
+#include "launch/uppers.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,6 +19,7 @@
 #include <sys/epoll.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -73,6 +75,7 @@ static int enter(struct launcher *launcher, const char *directory, char *why, si
         error = place_prepare(directory ? directory : fallback, launcher->rootless, failure);
     if (error)
         return error;
+    launcher->has_layers = uppers_work();
     launcher->confinement.capabilities = confine_default_capabilities();
     error = confine_build_filter(&launcher->filter, NULL);
     if (error)
@@ -83,6 +86,17 @@ static int enter(struct launcher *launcher, const char *directory, char *why, si
     if (launcher->self < 0 || launcher->epoll < 0)
         return fail(failure, errno, "watch for events");
     return 0;
+}
+
+/* Two for each sandbox that lives, and one for each layer. */
+static void raise_descriptors(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
 }
 
 int main(int argc, char **argv)
@@ -104,7 +118,8 @@ int main(int argc, char **argv)
         replies_failed(&launcher.replies, 0, &failure);
         return EXIT_FAILURE;
     }
-    error = replies_hello(&launcher.replies, launcher.users, launcher.rootless, why);
+    raise_descriptors();
+    error = replies_hello(&launcher.replies, &(struct hello){launcher.users, launcher.rootless, launcher.has_layers, why});
     if (!error)
         error = launcher_serve(&launcher);
     sandbox_end_all(&launcher);

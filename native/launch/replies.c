@@ -45,6 +45,13 @@ static void put_number(struct reply *reply, uint16_t tag, uint64_t number)
     fields_put_number(reply->bytes, sizeof reply->bytes, &reply->length, tag, number);
 }
 
+static void put_failure(struct reply *reply, const struct failure *failure)
+{
+    put_text(reply, LAUNCH_STEP, failure->step);
+    put_number(reply, LAUNCH_ERRNO, (uint64_t)failure->error);
+    put_text(reply, LAUNCH_MESSAGE, strerror(failure->error));
+}
+
 static int send_reply(struct replies *replies, struct reply *reply)
 {
     int error = packet_send(replies->control, reply->bytes, reply->length, reply->descriptors, reply->count);
@@ -89,15 +96,16 @@ int replies_flush(struct replies *replies)
     return 0;
 }
 
-int replies_hello(struct replies *replies, uint32_t users, int rootless, const char *why_one_user)
+int replies_hello(struct replies *replies, const struct hello *hello)
 {
     struct reply reply;
 
     begin(&reply, LAUNCH_HELLO, 0);
-    put_number(&reply, LAUNCH_USERS, users);
-    put_number(&reply, LAUNCH_ROOTLESS, (uint64_t)rootless);
-    if (why_one_user[0] != '\0')
-        put_text(&reply, LAUNCH_MESSAGE, why_one_user);
+    put_number(&reply, LAUNCH_USERS, hello->users);
+    put_number(&reply, LAUNCH_ROOTLESS, hello->rootless);
+    put_number(&reply, LAUNCH_LAYERS, hello->has_layers);
+    if (hello->why_one_user[0] != '\0')
+        put_text(&reply, LAUNCH_MESSAGE, hello->why_one_user);
     return send_or_queue(replies, &reply);
 }
 
@@ -106,9 +114,31 @@ int replies_failed(struct replies *replies, uint32_t id, const struct failure *f
     struct reply reply;
 
     begin(&reply, LAUNCH_FAILED, id);
-    put_text(&reply, LAUNCH_STEP, failure->step);
-    put_number(&reply, LAUNCH_ERRNO, (uint64_t)failure->error);
-    put_text(&reply, LAUNCH_MESSAGE, strerror(failure->error));
+    put_failure(&reply, failure);
+    return send_or_queue(replies, &reply);
+}
+
+int replies_rooted(struct replies *replies, uint32_t id, uint64_t sealed_bytes, const struct failure *failure)
+{
+    struct reply reply;
+
+    begin(&reply, LAUNCH_ROOTED, id);
+    if (failure->error)
+        put_failure(&reply, failure);
+    else
+        put_number(&reply, LAUNCH_SIZE_BYTES, sealed_bytes);
+    return send_or_queue(replies, &reply);
+}
+
+int replies_opened(struct replies *replies, uint32_t id, int directory)
+{
+    struct reply reply;
+
+    begin(&reply, LAUNCH_OPENED, id);
+    if (directory < 0)
+        put_number(&reply, LAUNCH_ERRNO, (uint64_t)-directory);
+    else
+        reply.descriptors[reply.count++] = directory;
     return send_or_queue(replies, &reply);
 }
 

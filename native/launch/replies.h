@@ -4,6 +4,7 @@
 
 #include "launch/failure.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,8 +18,21 @@ struct replies {
 
 void replies_open(struct replies *replies, int control);
 
-int replies_hello(struct replies *replies, uint32_t users, int rootless, const char *why_one_user);
+struct hello {
+    uint32_t users;
+    bool rootless;
+    bool has_layers;
+    const char *why_one_user; /* empty: there are more, or nothing is to be said */
+};
+
+int replies_hello(struct replies *replies, const struct hello *hello);
 int replies_failed(struct replies *replies, uint32_t id, const struct failure *failure);
+/* `failure`: with error 0, it has the root, and what was sealed, if anything, takes so much. */
+int replies_rooted(struct replies *replies, uint32_t id, uint64_t sealed_bytes, const struct failure *failure);
+
+/* Takes the directory; a negative one is -errno. */
+int replies_opened(struct replies *replies, uint32_t id, int directory);
+
 int replies_gone(struct replies *replies, uint32_t id);
 
 /* Takes both descriptors; `listener` may be -1. */

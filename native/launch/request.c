@@ -38,6 +38,21 @@ static int add_path(struct plan *plan, const struct field *field, const char **l
     return 0;
 }
 
+static int add_lower(struct plan *plan, struct plan_lower lower)
+{
+    if (plan->lower_count == PLAN_LOWERS)
+        return -E2BIG;
+    plan->lowers[plan->lower_count++] = lower;
+    return 0;
+}
+
+static int add_directory(struct plan *plan, const struct field *field)
+{
+    const char *path = keep_path(plan, field);
+
+    return path ? add_lower(plan, (struct plan_lower){.path = path}) : -EINVAL;
+}
+
 /* The first string of a field that ends with a zero byte; the field goes on behind it. NULL if there is none. */
 static const char *split(struct plan *plan, struct field *field)
 {
@@ -136,6 +151,13 @@ static int take_number(struct plan *plan, const struct field *field, bool *shell
         error = set_number(field, 0, 1, &number);
         *shell = number == 1;
         return error;
+    case LAUNCH_LAYER:
+        error = set_number(field, 1, UINT32_MAX, &number);
+        return error ? error : add_lower(plan, (struct plan_lower){.layer = (uint32_t)number});
+    case LAUNCH_SEAL:
+        error = set_number(field, 1, UINT32_MAX, &number);
+        plan->seal = (uint32_t)number;
+        return error;
     default:
         return -EPROTO;
     }
@@ -145,7 +167,7 @@ static int take(struct plan *plan, const struct field *field, bool *shell)
 {
     switch (field->tag) {
     case LAUNCH_LOWER:
-        return add_path(plan, field, plan->lowers, &plan->lower_count, PLAN_LOWERS);
+        return add_directory(plan, field);
     case LAUNCH_MAKE_DIR:
         return add_path(plan, field, plan->directories, &plan->directory_count, PLAN_DIRECTORIES);
     case LAUNCH_DEVICE:
@@ -174,7 +196,7 @@ static void take_descriptors(struct plan *plan, const int *descriptors, size_t c
         close(descriptors[index]);
 }
 
-int plan_parse(struct plan *plan, const void *fields, size_t length, const int *descriptors, size_t descriptor_count, struct failure *failure)
+int plan_parse(struct plan *plan, bool create, const void *fields, size_t length, const int *descriptors, size_t descriptor_count, struct failure *failure)
 {
     struct fields rest = fields_of(fields, length);
     struct field field;
@@ -193,7 +215,9 @@ int plan_parse(struct plan *plan, const void *fields, size_t length, const int *
         return fail(failure, -found, "read the request");
     if (plan->lower_count == 0)
         return fail(failure, EINVAL, "read the request: it names no directory of an image");
-    if (descriptor_count != (shell ? 2u : 1u))
+    if (create && plan->seal)
+        return fail(failure, EINVAL, "read the request: nothing is to be sealed yet");
+    if (descriptor_count != (create ? (shell ? 2u : 1u) : 0u))
         return fail(failure, EINVAL, "read the request: %zu descriptors came with it", descriptor_count);
     return 0;
 }

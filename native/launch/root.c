@@ -28,60 +28,69 @@ static const char *const READ_ONLY_FOR_HOST_ROOT[] = {"/proc/sysrq-trigger", "/p
 #define TERMINALS "64" /* open at once */
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-enum { OWN_INODES = 8 }; /* the directories below, and those overlayfs makes in work/ */
+enum {
+    SCRATCH_INODES = 5, /* the directories below, and the root */
+    UPPER_INODES = 5,   /* where the upper is in here as well: its own, and what overlayfs makes in work/ */
+};
+/* Where a root that takes another's place is built: on the directory of a tree that is read-only and ours, which no link of the sandbox's can lead away from. */
+#define PLACE_AGAIN "/dev/shm"
 
-static int mount_quota(const struct plan *plan, struct failure *failure)
+static int mount_quota(const struct plan *plan, bool has_upper, const char *place, struct failure *failure)
 {
+    uint64_t inodes = plan->inodes + SCRATCH_INODES + (has_upper ? 0 : plan->lower_count + UPPER_INODES);
     char options[128] = "mode=755";
     size_t used = strlen(options);
 
     if (plan->disk_bytes > 0)
         used += (size_t)snprintf(options + used, sizeof options - used, ",size=%" PRIu64, plan->disk_bytes);
     if (plan->inodes > 0)
-        snprintf(options + used, sizeof options - used, ",nr_inodes=%" PRIu64, plan->inodes + plan->lower_count + OWN_INODES);
-    if (mount("tmpfs", "new", "tmpfs", MS_NODEV, options) || chdir("new"))
+        snprintf(options + used, sizeof options - used, ",nr_inodes=%" PRIu64, inodes);
+    if (mount("tmpfs", place, "tmpfs", MS_NODEV, options) || chdir(place))
         return fail(failure, errno, "mount a tmpfs with %s", options);
     return 0;
 }
 
-/* Attached and named by number: before Linux 6.13 overlayfs took no descriptors, and paths would not fit into a page of options. */
+/* Away from the root that was, into the directory where we are: until its overlay is gone, its upper can be nobody's lower. */
+static int leave_old_root(struct failure *failure)
+{
+    if (syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH) || chdir("/"))
+        return fail(failure, errno, "leave the old root");
+    return 0;
+}
+
+static int enter_scratch(struct root *root, struct failure *failure)
+{
+    if (!root->keeps_scratch)
+        return mount_quota(root->plan, root->has_upper, root->again ? PLACE_AGAIN : "new", failure);
+    if (move_mount(root->scratch, "", AT_FDCWD, PLACE_AGAIN, MOVE_MOUNT_F_EMPTY_PATH) || chdir(PLACE_AGAIN))
+        return fail(failure, errno, "attach the sandbox's scratch");
+    return leave_old_root(failure);
+}
+
+static int make_directory(const char *path, mode_t mode, struct failure *failure)
+{
+    if (mkdir(path, mode) && errno != EEXIST)
+        return fail(failure, errno, "make %s", path);
+    return 0;
+}
+
+/* Attached, where the sandbox sees nothing of it, and named by number: before Linux 6.13 overlayfs took no descriptors, and paths would not fit into a page of options. */
 static int attach_lowers(const struct root *root, char *list, size_t size, struct failure *failure)
 {
     size_t used = 0;
 
-    for (size_t index = 0; index < root->plan->lower_count; index++) {
-        char name[24];
+    for (size_t index = 0; index < root->lower_count; index++) {
+        char name[32];
+        int error;
 
-        snprintf(name, sizeof name, "%zu", index);
-        if (mkdir(name, 0755) || move_mount(root->clones[index], "", AT_FDCWD, name, MOVE_MOUNT_F_EMPTY_PATH))
-            return fail(failure, errno, "attach %s", root->plan->lowers[index]);
+        snprintf(name, sizeof name, "top/%zu", index);
+        error = make_directory(name, 0755, failure);
+        if (error)
+            return error;
+        if (move_mount(root->clones[index], "", AT_FDCWD, name, MOVE_MOUNT_F_EMPTY_PATH))
+            return fail(failure, errno, "attach lower %zu", index);
         used += (size_t)snprintf(list + used, size - used, "%s%s", index ? ":" : "", name);
     }
-    return 0;
-}
-
-int root_build(struct root *root, struct failure *failure)
-{
-    char lowers[PLAN_LOWERS * 4], options[sizeof lowers + 64];
-    int error;
-
-    root->mask = open_tree(AT_FDCWD, "mask", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-    if (root->mask < 0)
-        return fail(failure, errno, "open the mask");
-    error = mount_quota(root->plan, failure);
-    if (error)
-        return error;
-    if (mkdir("upper", 0755) || mkdir("work", 0755) || mkdir("root", 0755) || mkdir("shm", 01777))
-        return fail(failure, errno, "fill the sandbox's tmpfs");
-    root->shared = open_tree(AT_FDCWD, "shm", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-    if (root->shared < 0)
-        return fail(failure, errno, "open shm");
-    error = attach_lowers(root, lowers, sizeof lowers, failure);
-    if (error)
-        return error;
-    snprintf(options, sizeof options, "userxattr,lowerdir=%s,upperdir=upper,workdir=work", lowers);
-    if (mount("overlay", "root", "overlay", MS_NODEV, options))
-        return fail(failure, errno, "mount the overlay over %s", root->plan->lowers[0]);
     return 0;
 }
 
@@ -96,11 +105,29 @@ static int open_kernel_mount(const char *type, unsigned attributes)
     return mounted < 0 ? -errno : mounted;
 }
 
+/* Those of the root that was, with what protects them. They are mounted on, so that the sandbox could not put anything in their places. */
+static int copy_kernel(struct root *root, struct failure *failure)
+{
+    const unsigned all = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE;
+
+    root->proc = open_tree(AT_FDCWD, "/proc", all);
+    if (root->proc < 0)
+        return fail(failure, errno, "open /proc");
+    if (root->sys >= 0 && (root->sys = open_tree(AT_FDCWD, "/sys", all)) < 0)
+        return fail(failure, errno, "open /sys");
+    return 0;
+}
+
 /* The kernel grants a new one only to who sees a whole old one: so before the host's are left. */
 static int open_kernel(struct root *root, struct failure *failure)
 {
     const unsigned harmless = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
 
+    if (root->again)
+        return copy_kernel(root, failure);
+    root->mask = open_tree(AT_FDCWD, "mask", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    if (root->mask < 0)
+        return fail(failure, errno, "open the mask");
     root->proc = open_kernel_mount("proc", harmless);
     if (root->proc < 0)
         return fail(failure, -root->proc, "mount /proc%s", root->proc == -EPERM ? ": parts of this machine's /proc are hidden" : "");
@@ -111,25 +138,74 @@ static int open_kernel(struct root *root, struct failure *failure)
     return 0;
 }
 
-/* The old root lies on top of the new one until it is taken away, and `/..` leads into it: no path of the image's may be followed before that. */
-int root_enter(struct root *root, struct failure *failure)
+/* The upper's own tmpfs, or where the launcher has none a directory of this one. */
+static int attach_upper(const struct root *root, struct failure *failure)
 {
-    int error = open_kernel(root, failure);
+    int error = make_directory("top", 0755, failure);
 
     if (error)
         return error;
-    if (chdir("root") || syscall(SYS_pivot_root, ".", "."))
-        return fail(failure, errno, "enter the root");
-    if (umount2(".", MNT_DETACH) || chdir("/"))
-        return fail(failure, errno, "leave the old root");
+    if (!root->has_upper) {
+        error = make_directory("top/upper", 0755, failure);
+        return error ? error : make_directory("top/work", 0755, failure);
+    }
+    if (move_mount(root->clones[root->lower_count + root->plan->bind_count + 1], "", AT_FDCWD, "top", MOVE_MOUNT_F_EMPTY_PATH))
+        return fail(failure, errno, "attach the upper");
     return 0;
 }
 
-static int make_directory(const char *path, mode_t mode, struct failure *failure)
+/* Beside the upper, not in it: what lies there is in no layer. */
+static int open_scratch(struct root *root, struct failure *failure)
 {
-    if (mkdir(path, mode) && errno != EEXIST)
-        return fail(failure, errno, "make %s", path);
+    int error = make_directory("shm", 01777, failure);
+
+    if (!error)
+        error = make_directory("tmp", 01777, failure);
+    if (error)
+        return error;
+    close_descriptor(&root->scratch);
+    root->scratch = open_tree(AT_FDCWD, ".", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    root->shared = open_tree(AT_FDCWD, "shm", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    root->temporary = open_tree(AT_FDCWD, "tmp", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+    if (root->scratch < 0 || root->shared < 0 || root->temporary < 0)
+        return fail(failure, errno, "open the sandbox's scratch");
     return 0;
+}
+
+static int mount_overlay(const struct root *root, struct failure *failure)
+{
+    char lowers[(PLAN_LOWERS + 1) * 8], options[sizeof lowers + 64];
+    int error = attach_lowers(root, lowers, sizeof lowers, failure);
+
+    if (!error)
+        error = make_directory("root", 0755, failure);
+    if (error)
+        return error;
+    snprintf(options, sizeof options, "userxattr,lowerdir=%s,upperdir=top/upper,workdir=top/work", lowers);
+    if (mount("overlay", "root", "overlay", MS_NODEV, options))
+        return fail(failure, errno, "mount the overlay over %zu lowers", root->lower_count);
+    return 0;
+}
+
+int root_build(struct root *root, struct failure *failure)
+{
+    int error = open_kernel(root, failure);
+
+    if (!error)
+        error = enter_scratch(root, failure);
+    if (!error)
+        error = attach_upper(root, failure);
+    if (!error)
+        error = open_scratch(root, failure);
+    return error ? error : mount_overlay(root, failure);
+}
+
+/* The old root lies on top of the new one until it is taken away, and `/..` leads into it: no path of the image's may be followed before that. */
+int root_enter(struct failure *failure)
+{
+    if (chdir("root"))
+        return fail(failure, errno, "enter the root");
+    return leave_old_root(failure);
 }
 
 /* Every directory that is missing on the way, and `path` itself. */
@@ -220,7 +296,7 @@ int root_devices(const struct root *root, struct failure *failure)
     int error = make_directory("/dev", 0755, failure);
 
     if (!error)
-        error = attach(root->clones[root->plan->lower_count + root->plan->bind_count], "/dev", failure);
+        error = attach(root->clones[root->lower_count + root->plan->bind_count], "/dev", failure);
     if (error)
         return error;
     if (mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, terminals))
@@ -238,6 +314,19 @@ static int protect(struct root *root, const char *const *paths, size_t count, bo
     return error;
 }
 
+static int protect_kernel(struct root *root, struct failure *failure)
+{
+    int error = protect(root, MASKED, COUNT(MASKED), true, failure);
+
+    if (!error)
+        error = protect(root, READ_ONLY, COUNT(READ_ONLY), false, failure);
+    if (!error && root->host_root)
+        error = protect(root, MASKED_FROM_HOST_ROOT, COUNT(MASKED_FROM_HOST_ROOT), true, failure);
+    if (!error && root->host_root)
+        error = protect(root, READ_ONLY_FOR_HOST_ROOT, COUNT(READ_ONLY_FOR_HOST_ROOT), false, failure);
+    return error;
+}
+
 int root_kernel(struct root *root, struct failure *failure)
 {
     int error = make_directory("/proc", 0555, failure);
@@ -245,14 +334,8 @@ int root_kernel(struct root *root, struct failure *failure)
     if (error)
         return error;
     error = attach(root->proc, "/proc", failure);
-    if (!error)
-        error = protect(root, MASKED, COUNT(MASKED), true, failure);
-    if (!error)
-        error = protect(root, READ_ONLY, COUNT(READ_ONLY), false, failure);
-    if (!error && root->host_root)
-        error = protect(root, MASKED_FROM_HOST_ROOT, COUNT(MASKED_FROM_HOST_ROOT), true, failure);
-    if (!error && root->host_root)
-        error = protect(root, READ_ONLY_FOR_HOST_ROOT, COUNT(READ_ONLY_FOR_HOST_ROOT), false, failure);
+    if (!error && !root->again)
+        error = protect_kernel(root, failure);
     if (!error)
         error = make_directory("/sys", 0555, failure);
     if (!error && root->sys >= 0)
@@ -265,7 +348,7 @@ int root_binds(const struct root *root, struct failure *failure)
     int error = 0;
 
     for (size_t index = 0; !error && index < root->plan->bind_count; index++) {
-        int source = root->clones[root->plan->lower_count + index];
+        int source = root->clones[root->lower_count + index];
         const char *target = root->plan->binds[index].target;
 
         error = attach(source, target, failure);
@@ -279,16 +362,26 @@ int root_binds(const struct root *root, struct failure *failure)
     return error;
 }
 
+int root_scratch(const struct root *root, struct failure *failure)
+{
+    int error = make_directory("/tmp", 01777, failure);
+
+    return error ? error : attach(root->temporary, "/tmp", failure);
+}
+
 int root_directories(const struct root *root, struct failure *failure)
 {
-    struct stat status;
-    int error = make_directory("/tmp", 01777, failure);
+    int error = 0;
 
     for (size_t index = 0; !error && index < root->plan->directory_count; index++)
         error = make_directories(root->plan->directories[index], failure);
-    if (error)
-        return error;
-    if (stat("/tmp", &status) || ((status.st_mode & 07777) != 01777 && chmod("/tmp", 01777)))
-        return fail(failure, errno, "open /tmp to everybody");
-    return 0;
+    return error;
+}
+
+void root_close(struct root *root)
+{
+    const int built_of[] = {root->mask, root->proc, root->sys, root->shared, root->temporary};
+
+    for (size_t index = root->again ? 1 : 0; index < COUNT(built_of); index++)
+        close_descriptor(&built_of[index]);
 }

@@ -6,6 +6,8 @@
 #include "launch/launcher.h"
 #include "launch/packets.h"
 #include "launch/plan.h"
+#include "launch/reroot.h"
+#include "launch/uppers.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-_Static_assert(PLAN_LOWERS + PLAN_BINDS + 1 <= PACKET_DESCRIPTORS, "all mounts fit into one message");
+_Static_assert(PLAN_LOWERS + PLAN_BINDS + 3 <= PACKET_DESCRIPTORS, "all mounts fit into one message");
 
 /* clone3 as a fork: the child goes on with a copy of this memory, and never executes anything. */
 static pid_t fork_child(struct sandbox *sandbox)
@@ -57,37 +59,55 @@ static int write_map(int process, const char *file, uint32_t first, uint32_t cou
     return map >= 0 && write(map, text, (size_t)length) == length ? 0 : -errno;
 }
 
-/* Gives the child its users, then the mounts. It works on its namespaces in between. */
-static int supply(struct launcher *launcher, struct sandbox *sandbox, const struct plan *plan)
+static int open_process(const struct sandbox *sandbox, struct failure *failure)
 {
-    char path[32], message = CHILD_MAPPED;
-    int clones[PACKET_DESCRIPTORS];
-    size_t count = 0;
-    CLOSES int process = -1;
-    CLOSES int users = -1;
-    int error;
+    char path[32];
+    int process;
 
     snprintf(path, sizeof path, "/proc/%d", sandbox->pid);
     process = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return process < 0 ? fail(failure, errno, "open %s", path) : process;
+}
+
+/* Opens the mounts with the sandbox's owners and sends them, with a message of its own. 0 or -errno. */
+static int hand_over(const struct launcher *launcher, const struct sandbox *sandbox, struct clones *from, int process, const void *message, size_t length,
+                     struct failure *failure)
+{
+    int clones[PACKET_DESCRIPTORS];
+    size_t count = 0;
+    CLOSES int users = launcher->rootless ? -1 : openat(process, "ns/user", O_RDONLY | O_CLOEXEC);
+    int error;
+
+    if (users < 0 && !launcher->rootless)
+        return fail(failure, errno, "open the sandbox's user namespace");
+    from->user_namespace = users;
+    error = clones_open(from, clones, &count, failure);
+    if (!error && (error = packet_send(sandbox->talk, message, length, clones, count)))
+        fail(failure, -error, "hand the mounts to the sandbox");
+    while (count > 0)
+        close_descriptor(&clones[--count]);
+    return error;
+}
+
+/* Gives the child its users, then the mounts. It works on its namespaces in between. */
+static int supply(struct launcher *launcher, struct sandbox *sandbox, const struct plan *plan)
+{
+    struct clones from = {.plan = plan, .layers = launcher->layers, .sealed = -1, .upper = -1};
+    char message = CHILD_MAPPED;
+    CLOSES int process = open_process(sandbox, &sandbox->failure);
+    int error;
+
     if (process < 0)
-        return fail(&sandbox->failure, errno, "open %s", path);
+        return process;
     if (write_map(process, "uid_map", sandbox->first_id, launcher->users) || write_map(process, "gid_map", sandbox->first_id, launcher->users))
         return fail(&sandbox->failure, errno, "map the sandbox's users");
     error = packet_send(sandbox->talk, &message, sizeof message, NULL, 0);
     if (error)
         return fail(&sandbox->failure, -error, "talk to the sandbox");
-    if (!launcher->rootless) {
-        users = openat(process, "ns/user", O_RDONLY | O_CLOEXEC);
-        if (users < 0)
-            return fail(&sandbox->failure, errno, "open the sandbox's user namespace");
-    }
-    error = clones_open(plan, users, clones, &count, &sandbox->failure);
+    if (launcher->has_layers && (from.upper = sandbox->upper = upper_make(plan->disk_bytes, plan->inodes, plan->lower_count, &sandbox->failure)) < 0)
+        return sandbox->upper;
     message = CHILD_MOUNTS;
-    if (!error && (error = packet_send(sandbox->talk, &message, sizeof message, clones, count)))
-        fail(&sandbox->failure, -error, "hand the mounts to the sandbox");
-    while (count > 0)
-        close_descriptor(&clones[--count]);
-    return error;
+    return hand_over(launcher, sandbox, &from, process, &message, sizeof message, &sandbox->failure);
 }
 
 /* From here on runners start programs by clone3: the filter must let them, and only them. The old one is still in use by nobody: it was copied into the guests. */
@@ -133,6 +153,7 @@ static int begin(struct launcher *launcher, struct sandbox *sandbox, const struc
             .confinement = &launcher->confinement,
             .users = launcher->users,
             .host_root = launcher->host_root,
+            .has_upper = launcher->has_layers,
             .launcher = launcher->self,
             .talk = talk[1],
         };
@@ -178,6 +199,8 @@ static int finish(struct launcher *launcher, struct sandbox **link)
         return 1;
     stop_talking(launcher, sandbox);
     close_descriptor(&sandbox->pidfd);
+    close_descriptor(&sandbox->upper);
+    close_descriptor(&sandbox->next_upper);
     if (sandbox->first_id)
         ids_give(&launcher->ids, sandbox->first_id);
     if (sandbox->ready)
@@ -196,7 +219,7 @@ int sandbox_create(struct launcher *launcher, uint32_t id, struct plan *plan)
 
     if (!sandbox)
         return -ENOMEM;
-    *sandbox = (struct sandbox){.next = launcher->sandboxes, .id = id, .pidfd = -1, .talk = -1};
+    *sandbox = (struct sandbox){.next = launcher->sandboxes, .id = id, .pidfd = -1, .talk = -1, .upper = -1, .next_upper = -1};
     launcher->sandboxes = sandbox;
     error = begin(launcher, sandbox, plan);
     plan_close(plan);
@@ -208,43 +231,146 @@ int sandbox_create(struct launcher *launcher, uint32_t id, struct plan *plan)
     return sandbox->pid > 0 ? 0 : finish(launcher, &launcher->sandboxes);
 }
 
-int sandbox_hear(struct launcher *launcher, struct sandbox *sandbox)
+static struct sandbox *find(const struct launcher *launcher, uint32_t id)
 {
-    struct failure said = {0};
-    int listener = -1, pidfd = sandbox->pidfd;
-    size_t count = 1;
-    ssize_t length = packet_receive(sandbox->talk, &said, sizeof said, &listener, &count, false);
+    struct sandbox *sandbox = launcher->sandboxes;
 
-    if (length == -EAGAIN)
-        return 0;
-    stop_talking(launcher, sandbox);
-    said.step[sizeof said.step - 1] = '\0';
-    if (length == sizeof said && said.error == 0 && sandbox->failure.error == 0) {
+    while (sandbox && sandbox->id != id)
+        sandbox = sandbox->next;
+    return sandbox;
+}
+
+static int offer_root(struct launcher *launcher, struct sandbox *sandbox, const struct plan *plan, struct failure *failure)
+{
+    struct clones from = {.plan = plan, .layers = launcher->layers, .sealed = plan->seal ? sandbox->upper : -1};
+    struct root_offer offer = {.lowers = (uint16_t)(plan->lower_count + (plan->seal != 0)), .seals = plan->seal != 0};
+    uint64_t bytes = plan->disk_bytes, inodes = plan->inodes;
+    CLOSES int process = open_process(sandbox, failure);
+    int error;
+
+    if (process < 0)
+        return process;
+    /* What is sealed was written in this life, and counts for its limits. */
+    sandbox->sealed_bytes = plan->seal ? upper_usage(sandbox->upper, &bytes, &inodes) : 0;
+    from.upper = upper_make(bytes, inodes, offer.lowers, failure);
+    if (from.upper < 0)
+        return from.upper;
+    error = hand_over(launcher, sandbox, &from, process, &offer, sizeof offer, failure);
+    if (error) {
+        close(from.upper);
+        return error;
+    }
+    sandbox->next_upper = from.upper;
+    sandbox->seal = plan->seal;
+    return 0;
+}
+
+int sandbox_root(struct launcher *launcher, uint32_t id, const struct plan *plan)
+{
+    struct sandbox *sandbox = find(launcher, id);
+    struct failure failure = {0};
+
+    if (!sandbox || !sandbox->ready || sandbox->pid == 0 || sandbox->talk < 0)
+        fail(&failure, ECHILD, "give the sandbox another root: it is not there");
+    else if (sandbox->upper < 0 || sandbox->next_upper >= 0)
+        fail(&failure, EALREADY, "give the sandbox another root: it is being given one, or can have none");
+    else
+        offer_root(launcher, sandbox, plan, &failure);
+    return failure.error ? replies_rooted(&launcher->replies, id, 0, &failure) : 0;
+}
+
+int sandbox_open(struct launcher *launcher, uint32_t id)
+{
+    const struct sandbox *sandbox = find(launcher, id);
+    int upper = sandbox ? sandbox->upper : layers_find(launcher->layers, id);
+
+    return replies_opened(&launcher->replies, id, upper < 0 ? -ENOENT : upper_open(upper));
+}
+
+int sandbox_make_layer(struct launcher *launcher, uint32_t id)
+{
+    struct failure failure = {0};
+    int upper = upper_make(0, 0, 0, &failure);
+    int error = upper < 0 ? upper : layers_add(&launcher->layers, id, upper);
+
+    if (error && upper >= 0)
+        close(upper);
+    return error ? replies_opened(&launcher->replies, id, error) : sandbox_open(launcher, id);
+}
+
+/* It has answered the offer. */
+static int take_root(struct launcher *launcher, struct sandbox *sandbox, struct failure *said)
+{
+    int error, let_go = said->error ? sandbox->next_upper : sandbox->upper;
+
+    if (!said->error) {
+        sandbox->upper = sandbox->next_upper;
+        if (sandbox->seal) {
+            if (layers_add(&launcher->layers, sandbox->seal, let_go))
+                return -ENOMEM;
+            let_go = -1;
+        }
+    }
+    sandbox->next_upper = -1;
+    /* The client first: what was written in the life before is freed by the last who lets go of it. */
+    error = replies_rooted(&launcher->replies, sandbox->id, sandbox->sealed_bytes, said);
+    close_descriptor(&let_go);
+    return error;
+}
+
+static int hear_first(struct launcher *launcher, struct sandbox *sandbox, const struct failure *said, ssize_t length, int listener)
+{
+    int pidfd = sandbox->pidfd;
+
+    if (length == sizeof *said && said->error == 0 && sandbox->failure.error == 0) {
         sandbox->ready = true;
         sandbox->pidfd = -1;
-        return replies_ready(&launcher->replies, sandbox->id, pidfd, count ? listener : -1);
+        if (!launcher->has_layers)
+            stop_talking(launcher, sandbox);
+        return replies_ready(&launcher->replies, sandbox->id, pidfd, listener);
     }
-    if (count)
-        close(listener);
-    if (sandbox->failure.error == 0 && length == sizeof said)
-        sandbox->failure = said;
+    stop_talking(launcher, sandbox);
+    close_descriptor(&listener);
+    if (sandbox->failure.error == 0 && length == sizeof *said)
+        sandbox->failure = *said;
     else if (sandbox->failure.error == 0)
         fail(&sandbox->failure, ECHILD, "build the sandbox: it died");
     kill_sandbox(sandbox);
     return 0;
 }
 
+int sandbox_hear(struct launcher *launcher, struct sandbox *sandbox)
+{
+    struct failure said = {0};
+    int listener = -1;
+    size_t count = 1;
+    ssize_t length = packet_receive(sandbox->talk, &said, sizeof said, &listener, &count, false);
+
+    if (length == -EAGAIN)
+        return 0;
+    said.step[sizeof said.step - 1] = '\0';
+    if (!sandbox->ready)
+        return hear_first(launcher, sandbox, &said, length, count ? listener : -1);
+    if (count)
+        close(listener);
+    if (length == sizeof said && sandbox->next_upper >= 0)
+        return take_root(launcher, sandbox, &said);
+    /* It has ended, or says what was not asked: then it ends. */
+    stop_talking(launcher, sandbox);
+    kill_sandbox(sandbox);
+    return 0;
+}
+
 int sandbox_close(struct launcher *launcher, uint32_t id)
 {
-    for (struct sandbox *sandbox = launcher->sandboxes; sandbox; sandbox = sandbox->next) {
-        if (sandbox->id != id)
-            continue;
-        if (!sandbox->ready && sandbox->failure.error == 0)
-            fail(&sandbox->failure, ECANCELED, "build the sandbox: it was closed");
-        kill_sandbox(sandbox);
-        return 0;
-    }
-    return replies_gone(&launcher->replies, id);
+    struct sandbox *sandbox = find(launcher, id);
+
+    if (!sandbox)
+        return replies_gone(&launcher->replies, id);
+    if (!sandbox->ready && sandbox->failure.error == 0)
+        fail(&sandbox->failure, ECANCELED, "build the sandbox: it was closed");
+    kill_sandbox(sandbox);
+    return 0;
 }
 
 static void note_death(struct launcher *launcher, pid_t pid)

@@ -5,6 +5,7 @@
 #include "launch/plan.h"
 #include "launch/request.h"
 #include "launch/sandbox.h"
+#include "launch/uppers.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -53,16 +54,46 @@ static int watch_control(struct launcher *launcher, int operation, bool room)
     return epoll_ctl(launcher->epoll, operation, launcher->replies.control, &event) ? -errno : 0;
 }
 
-static int create(struct launcher *launcher, uint32_t id, const char *fields, size_t length, const int *descriptors, size_t count)
+static struct plan plan; /* large, and one at a time */
+
+static int root(struct launcher *launcher, uint32_t id, const char *fields, size_t length)
 {
-    static struct plan plan; /* large, and one at a time */
     struct failure failure = {0};
 
-    if (plan_parse(&plan, fields, length, descriptors, count, &failure)) {
+    if (plan_parse(&plan, false, fields, length, NULL, 0, &failure))
+        return replies_rooted(&launcher->replies, id, 0, &failure);
+    return sandbox_root(launcher, id, &plan);
+}
+
+static int create(struct launcher *launcher, uint32_t id, const char *fields, size_t length, const int *descriptors, size_t count)
+{
+    struct failure failure = {0};
+
+    if (plan_parse(&plan, true, fields, length, descriptors, count, &failure)) {
         plan_close(&plan);
         return replies_failed(&launcher->replies, id, &failure);
     }
     return sandbox_create(launcher, id, &plan);
+}
+
+/* Requests without descriptors. */
+static int serve(struct launcher *launcher, const struct launch_header *header, const char *fields, size_t length)
+{
+    switch (header->type) {
+    case LAUNCH_CLOSE:
+        return sandbox_close(launcher, header->id);
+    case LAUNCH_ROOT:
+        return root(launcher, header->id, fields, length);
+    case LAUNCH_OPEN:
+        return sandbox_open(launcher, header->id);
+    case LAUNCH_MAKE:
+        return sandbox_make_layer(launcher, header->id);
+    case LAUNCH_DROP:
+        layers_drop(&launcher->layers, header->id);
+        return 0;
+    default:
+        return -EPROTO;
+    }
 }
 
 /* 0; 1: the client is gone; or -errno. */
@@ -82,8 +113,8 @@ static int hear_client(struct launcher *launcher)
         memcpy(&header, packet, sizeof header);
         if (header.type == LAUNCH_CREATE)
             return create(launcher, header.id, packet + sizeof header, (size_t)length - sizeof header, descriptors, count);
-        if (header.type == LAUNCH_CLOSE && count == 0)
-            return sandbox_close(launcher, header.id);
+        if (count == 0)
+            return serve(launcher, &header, packet + sizeof header, (size_t)length - sizeof header);
     }
     while (count > 0)
         close(descriptors[--count]);

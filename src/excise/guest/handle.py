@@ -55,20 +55,23 @@ class GuestHandle(Undeclared):
         self._cwd, self._user = cwd, user
         self.greet(link)
 
-    def greet(self, link: Link) -> None:
-        """Begin a life on this link, the only one from now on."""
+    def greet(self, link: Link, *, root: bool = False) -> None:
+        """Begin a life on this link, the only one from now on. `root`: in another root, which the guest is given."""
         self.link = link
         self.sessions.clear()
         link.conceal = partial(without_secrets, spec=self._spec)
-        link.greet(self.base, self._cwd, self._user)
+        link.greet(self.base, self._cwd, self._user, root=root)
 
     async def ready(self) -> None:
         """Once is enough: who asked for the same sandbox with the same request_id does not run its steps again."""
         async with self._readying:
             self.link.check()
             if not self._is_ready:
-                await make_ready(self, self._spec, _STREAM_TRUE, self._built)
+                await self._make_ready()
                 self._is_ready = True
+
+    async def _make_ready(self) -> None:
+        await make_ready(self, self._spec, _STREAM_TRUE, self._built)
 
     async def _built(self) -> None:
         """The spec's steps are done; for a substrate whose sandboxes change then."""

@@ -4,6 +4,7 @@ A guest stands beside sandboxed code and may be taken over by it. Whatever it se
 the first thing that no guest of ours would send ends the link, and with it every action in flight is SandboxLost.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -43,6 +44,9 @@ class Link:
         self._next = 1
         self._part = bytearray()
         self._greeted = False
+        self._answer: asyncio.Future[None] | None = None
+        self._frozen: tuple[int, asyncio.Future[None]] | None = None
+        self._held: bytearray | None = None
         self._grants: dict[tuple[int, int], int] = {}
         self._blocked: dict[Receiver, None] = {}
         self.epoch = 0
@@ -58,14 +62,48 @@ class Link:
 
     # ---- to the guest
 
-    def greet(self, env: Mapping[str, str], cwd: str | None, user: str | None) -> None:
-        """Begin a life: what actions have unless they say otherwise. Those of the life before are lost."""
+    def greet(self, env: Mapping[str, str], cwd: str | None, user: str | None, *, root: bool = False) -> None:
+        """Begin a life: what actions have unless they say otherwise. Those of the life before are lost.
+
+        `root`: it begins when the guest was given another root, beside this link.
+        """
         self.check()
-        hello = wire.hello(self.epoch + 1, env.items(), cwd, user)
+        hello = wire.hello(self.epoch + 1, env.items(), cwd, user, root=root)
         self.epoch += 1
         self._greeted = False
         self._lose_all()
         self._carrier.send(hello)
+
+    async def greeted(self) -> None:
+        """Wait until the guest has answered the greeting: every process of the life before is dead."""
+        self.check()
+        if not self._greeted:
+            self._answer = asyncio.get_running_loop().create_future()
+            await self._answer
+            self.check()
+
+    async def freeze(self) -> None:
+        """Return when every process inside stands still. What is asked for until `thaw` is sent then."""
+        id = self.number()  # noqa: A001 - what a frame's id is called
+        self._frozen = (id, asyncio.get_running_loop().create_future())
+        self._carrier.send(wire.frame(wire.FREEZE, id, self.epoch))
+        self._held = bytearray()
+        self.paused = True
+        await self._frozen[1]
+        self.check()
+
+    def thaw(self) -> None:
+        """They go on."""
+        held, self._held, self._frozen, self.paused = self._held, None, None, False
+        if self.reason is None:
+            self._carrier.send(wire.frame(wire.THAW, self.number(), self.epoch))
+            self._carrier.send(bytes(held or b""))
+
+    def _send(self, frames: bytes) -> None:
+        if self._held is None:
+            self._carrier.send(frames)
+        else:
+            self._held += frames
 
     def number(self, count: int = 1) -> int:
         """The first of `count` ids in a row, which nothing of this link had before."""
@@ -81,7 +119,7 @@ class Link:
         """Send what begins these actions, and pass on what comes for them until each says that nothing more may."""
         self.check()
         self._receivers.update(receivers)
-        self._carrier.send(opening)
+        self._send(opening)
 
     def watch(self, id: int, receiver: Receiver) -> None:
         """Something will be answered for an action that has ended."""
@@ -89,12 +127,12 @@ class Link:
 
     def send(self, frame: bytes) -> None:
         if self.reason is None:
-            self._carrier.send(frame)
+            self._send(frame)
 
     @property
     def full(self) -> bool:
         """Whether the guest does not take what it is sent: then stdin waits on this side, where it is the caller's."""
-        return self._carrier.waiting_bytes > _FULL_BYTES
+        return self._carrier.waiting_bytes + len(self._held or b"") > _FULL_BYTES
 
     def call_when_drained(self, receiver: Receiver) -> None:
         self._blocked[receiver] = None
@@ -154,6 +192,9 @@ class Link:
         if head.type == wire.HELLO:
             self._hear(payload)
             return
+        if head.type == wire.FROZEN and self._frozen is not None and self._frozen[0] == head.id:
+            _settle(self._frozen[1])
+            return
         receiver = self._receivers.get(head.id)
         if receiver is None or not self._greeted:
             if head.type == wire.CREDIT and 0 < head.id < self._next:
@@ -188,6 +229,12 @@ class Link:
             raise wire.ProtocolError("a second greeting")
         self.abilities = wire.greeting(payload)
         self._greeted = True
+        self._answered()
+
+    def _answered(self) -> None:
+        """There is nothing more to wait for."""
+        if self._answer is not None:
+            _settle(self._answer)
 
     # ---- its end
 
@@ -203,6 +250,9 @@ class Link:
         self._part = bytearray()
         self._carrier.close()
         self._lose_all()
+        self._answered()
+        if self._frozen is not None:
+            _settle(self._frozen[1])
         if self._on_lost is not None:
             self._on_lost(reason)
 
@@ -217,3 +267,8 @@ class Link:
         self._blocked.clear()
         for receiver in receivers.values():
             receiver.lost()
+
+
+def _settle(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

@@ -20,11 +20,12 @@ WINDOW = 262144
 # both ways
 HELLO, CREDIT = 1, 2
 # host to guest
-RUN, FILE, DATA, EOF, RESIZE, SIGNAL, KILL = range(16, 23)
+RUN, FILE, DATA, EOF, RESIZE, SIGNAL, KILL, FREEZE, THAW = range(16, 25)
 # guest to host
-STARTED, OUTPUT, ENDED, KILLED, REFUSED = range(32, 37)
+STARTED, OUTPUT, ENDED, KILLED, REFUSED, FROZEN = range(32, 38)
 
 FLAG_MERGE, FLAG_PTY, FLAG_STDIN, FLAG_STARTED, FLAG_CHAIN, FLAG_STOP, FLAG_MORE = 1, 2, 4, 8, 16, 32, 128
+FLAG_ROOT = 1  # of HELLO
 STDIN, STDOUT, STDERR = 0, 1, 2
 
 ABILITY_OPAQUE_SHELL = 1
@@ -55,6 +56,7 @@ _PAYLOAD_BYTES = {
     OUTPUT: (1, MAX_PAYLOAD),
     ENDED: (_ENDED.size, _ENDED.size),
     KILLED: (0, 0),
+    FROZEN: (0, 0),
     REFUSED: (0, 65536),
 }
 
@@ -143,14 +145,14 @@ def signal(id: int, epoch: int, sent: int) -> bytes:
     return frame(SIGNAL, id, epoch, _U32.pack(sent))
 
 
-def hello(epoch: int, env: Iterable[tuple[str, str]], cwd: str | None, user: str | None) -> bytes:
-    """What actions have unless they say otherwise."""
+def hello(epoch: int, env: Iterable[tuple[str, str]], cwd: str | None, user: str | None, *, root: bool = False) -> bytes:
+    """What actions have unless they say otherwise. `root`: the life begins in a root that the guest is given."""
     fields = [number(TAG_VERSION, VERSION), *(variable(name, value) for name, value in env)]
     if cwd is not None:
         fields.append(field(TAG_CWD, text(cwd)))
     if user is not None:
         fields.append(field(TAG_USER, text(user)))
-    return request(HELLO, 0, epoch, b"".join(fields))
+    return request(HELLO, 0, epoch, b"".join(fields), FLAG_ROOT if root else 0)
 
 
 def variable(name: str, value: str) -> bytes:

@@ -150,7 +150,7 @@ def test_a_device_of_the_host_if_asked(who: Who, launch: Launch) -> None:
 
 def test_nothing_of_the_host_is_mounted(who: Who, launch: Launch) -> None:
     points = launch.create(who.plain).sh("cut -d' ' -f5 /proc/self/mountinfo").split()
-    own = {"/", "/usr", "/dev", "/dev/pts", "/dev/shm", "/proc", "/proc/sys", "/proc/keys", "/proc/interrupts", "/sys"}
+    own = {"/", "/usr", "/tmp", "/dev", "/dev/pts", "/dev/shm", "/proc", "/proc/sys", "/proc/keys", "/proc/interrupts", "/sys"}
     assert {point for point in points if not re.fullmatch(r"/dev/(null|zero|full|random|urandom|tty)", point)} <= own
 
 

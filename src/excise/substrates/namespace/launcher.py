@@ -10,75 +10,18 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from excise.errors import CreateError, SpecError, SubstrateError
+from excise.errors import CreateError, SandboxLost, SpecError, SubstrateError
 from excise.guest.programs import program
 from excise.host.sandboxes import owner_of
 from excise.host.writable import Writable
 from excise.substrates.namespace import cgroups, denial, request
+from excise.substrates.namespace.place import DIED, Place, close_all
 from excise.substrates.namespace.request import Answer, Create
 
 _MOST_DESCRIPTORS = 4
 _ANCILLARY_BYTES = socket.CMSG_SPACE(_MOST_DESCRIPTORS * struct.calcsize("i"))
 _END_S = 10.0
 """How long a launcher may take to end its sandboxes and itself."""
-_DIED = "the launcher of namespace sandboxes died"
-
-
-class Place:
-    """One sandbox, as its launcher knows it."""
-
-    def __init__(self, id: int, loop: asyncio.AbstractEventLoop, *, listens: bool) -> None:
-        self.id = id
-        self.listens = listens
-        self.ready: asyncio.Future[None] = loop.create_future()
-        """Its root is built and its guest serves."""
-        self.gone: asyncio.Future[None] = loop.create_future()
-        """No process, mount or control group of it is left; or its launcher is dead, and no process or mount is."""
-        self._loop = loop
-        self._pidfd: int | None = None
-        self._listener: int | None = None
-
-    def take_listener(self) -> int | None:
-        """The listening socket that was asked for; it is the caller's from now on."""
-        listener, self._listener = self._listener, None
-        return listener
-
-    def answered(self, descriptors: list[int]) -> None:
-        """READY came."""
-        if len(descriptors) != 1 + self.listens:
-            _close(descriptors)
-            self.failed(CreateError("the sandbox's descriptors did not arrive: too many are open; raise `ulimit -n`"))
-            return
-        self._pidfd = descriptors[0]
-        self._listener = descriptors[1] if self.listens else None
-        if not self.ready.done():  # else who asked gave up
-            self.ready.set_result(None)
-
-    def failed(self, error: Exception) -> None:
-        if not self.ready.done():
-            self.ready.set_exception(error)
-            self.ready.exception()  # seen: who asked may have been cancelled, and nobody is left to be told
-
-    def left(self) -> None:
-        """GONE came, or FAILED."""
-        self.failed(CreateError("the sandbox ended while it was made"))
-        if not self.gone.done():
-            self.gone.set_result(None)
-        _close([held for held in (self._pidfd, self._listener) if held is not None])
-        self._pidfd = self._listener = None
-
-    def orphaned(self) -> None:
-        """The launcher died, and took the sandbox with it: its end is seen where that is said to us by the kernel."""
-        self.failed(CreateError(f"{_DIED} while it made this one; try again"))
-        if self._pidfd is None:
-            self.left()
-        else:
-            self._loop.add_reader(self._pidfd, self._ended)
-
-    def _ended(self) -> None:
-        assert self._pidfd is not None
-        self._loop.remove_reader(self._pidfd)
-        self.left()
 
 
 class Launcher:
@@ -117,6 +60,7 @@ class Launcher:
         self._homes: set[Path] = set()
         self._places: dict[int, Place] = {}
         self._last_id = 0
+        self._opening: dict[int, list[asyncio.Future[int]]] = {}
         self._hello: asyncio.Future[Answer] = self._loop.create_future()
         self._reaped: asyncio.Future[None] = self._loop.create_future()
         self.dead = False
@@ -144,8 +88,7 @@ class Launcher:
 
     async def create(self, asked: Create, link: int, shell: int | None) -> Place:
         """Ask for a sandbox whose guest serves `link`. It is in the making when this returns; `ready` tells."""
-        self._last_id += 1
-        place = Place(self._last_id, self._loop, listens=asked.listen_port is not None)
+        place = Place(self.number(), self._loop, listens=asked.listen_port is not None)
         packet = request.create(place.id, asked, shell=shell is not None)
         if len(packet) > request.MAX_PACKET:
             raise SpecError(f"the spec's mounts take {len(packet)} bytes to say: mount a directory above them instead")
@@ -165,16 +108,67 @@ class Launcher:
                 await self._send(request.close(place.id), ())
         await asyncio.shield(place.gone)
 
+    # ---- roots
+
+    def number(self) -> int:
+        """For a sandbox or a layer that comes to be; nothing else of this launcher's has it."""
+        self._last_id += 1
+        return self._last_id
+
+    async def root(self, place: Place, asked: Create, seal: int | None = None) -> asyncio.Future[Answer]:
+        """Offer a sandbox another root; what becomes of it is the future's. `seal`: its upper becomes the layer of this id."""
+        if place.rooting is not None:
+            await asyncio.shield(place.rooting)  # one at a time
+        place.rooting = answer = self._loop.create_future()
+        try:
+            await self._send(request.root(place.id, asked, seal=seal), ())
+        except BaseException:
+            place.rooting = None
+            raise
+        if place.gone.done():
+            place.left()  # nobody answers
+        return answer
+
+    async def drop(self, layer: int) -> None:
+        """Let go of a layer: sandboxes over it live on, and none is made of it any more."""
+        with contextlib.suppress(SubstrateError):  # it went with the launcher
+            await self._send(request.drop(layer), ())
+
+    async def open(self, id: int) -> int:
+        """The directory with what was written in a sandbox, or is in a layer: a descriptor, the caller's."""
+        return await self._given(id, request.open_upper(id))
+
+    async def make(self, layer: int) -> int:
+        """A layer with this id, empty: its directory, to be filled before anything is made of it."""
+        return await self._given(layer, request.make(layer))
+
+    async def _given(self, id: int, packet: bytes) -> int:
+        opening: asyncio.Future[int] = self._loop.create_future()
+        self._opening.setdefault(id, []).append(opening)
+        await self._send(packet, ())
+        return await opening
+
+    def _opened(self, answer: Answer, descriptors: list[int]) -> None:
+        opening = self._opening[answer.id].pop(0)
+        if not self._opening[answer.id]:
+            del self._opening[answer.id]
+        if opening.done():  # who asked gave up
+            close_all(descriptors)
+        elif descriptors:
+            opening.set_result(descriptors[0])
+        else:
+            opening.set_exception(SandboxLost("what was written cannot be looked at: the sandbox or the layer is gone"))
+
     async def _send(self, packet: bytes, descriptors: Sequence[int]) -> None:
         while True:
             if self.dead:
-                raise CreateError(f"{_DIED}; try again")
+                raise CreateError(f"{DIED}; try again")
             try:
                 socket.send_fds(self._socket, [packet], descriptors) if descriptors else self._socket.send(packet)
             except BlockingIOError:
                 await self._writable.wait()
             except OSError as error:
-                raise CreateError(f"{_DIED} or takes no requests ({error.strerror}); try again") from None
+                raise CreateError(f"{DIED} or takes no requests ({error.strerror}); try again") from None
             else:
                 return
 
@@ -208,9 +202,14 @@ class Launcher:
                 self._left(place)
             case request.GONE if place is not None:
                 self._left(place)
+            case request.ROOTED if place is not None:
+                place.rooted(answer)
+            case request.OPENED if self._opening.get(answer.id):
+                self._opened(answer, descriptors)
+                return
             case _:
                 pass  # of one that is gone already
-        _close(descriptors)
+        close_all(descriptors)
 
     def _left(self, place: Place) -> None:
         self._places.pop(place.id, None)
@@ -231,10 +230,13 @@ class Launcher:
         self._loop.remove_reader(self._socket.fileno())
         self._writable.forget()
         self._socket.close()
-        self._refused(SubstrateError(f"{_DIED} before it could say what it can do here; `dmesg` may tell why"))
+        self._refused(SubstrateError(f"{DIED} before it could say what it can do here; `dmesg` may tell why"))
         places, self._places = self._places, {}
         for place in places.values():
             place.orphaned()
+        opening, self._opening = self._opening, {}
+        for waiting in (one for several in opening.values() for one in several if not one.done()):
+            waiting.set_exception(SandboxLost(DIED))
 
     def _reap(self) -> None:
         self._receive()  # its last words
@@ -276,8 +278,3 @@ def _descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> list[int]:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             found += (number for (number,) in struct.iter_unpack("i", data[: len(data) - len(data) % struct.calcsize("i")]))
     return found
-
-
-def _close(descriptors: Sequence[int]) -> None:
-    for descriptor in descriptors:
-        os.close(descriptor)

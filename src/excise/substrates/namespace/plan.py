@@ -17,15 +17,21 @@ HOSTNAME = "localhost"
 
 
 def plan(
-    spec: Spec, image: Image, *, cgroups: Sequence[Cgroup] = (), sudo: bool = False, listen_port: int | None = None
+    spec: Spec,
+    image: Image,
+    *,
+    layers: Sequence[int] = (),
+    cgroups: Sequence[Cgroup] = (),
+    sudo: bool = False,
+    listen_port: int | None = None,
 ) -> Create:
-    """What is asked of the launcher for `spec` on `image`."""
+    """What is asked of the launcher for `spec` on `image`, and on layers above it, the topmost first."""
     binds = (*(Bind(source, target) for source, target in image.binds), *_mounts(spec))
     if len(binds) > MOST_BINDS:
         room = MOST_BINDS - len(image.binds)
         raise SpecError(f"mounts: {len(spec.mounts)} are more than the {room} there is room for; mount a directory above them")
     return Create(
-        lowers=(str(image.root),),
+        lowers=(*layers, str(image.root)),
         binds=binds,
         hostname=HOSTNAME,
         disk_bytes=spec.limits.disk_bytes,

@@ -19,11 +19,16 @@ from excise.network.client import PORT, Proxies, for_steps, phases, variables
 from excise.requests import EndsWithItsMaker, Requests
 from excise.spec import Spec
 from excise.storage.image import Image, resolve
-from excise.substrate import Capabilities, Snapshot, require, unsupported
+from excise.storage.storekeeper import Storekeeper
+from excise.substrate import Capabilities, Snapshot, require
 from excise.substrates.namespace import cgroups, plan, request
-from excise.substrates.namespace.handle import NamespaceHandle
-from excise.substrates.namespace.launcher import Launcher, Place
+from excise.substrates.namespace.handle import NamespaceHandle, Start
+from excise.substrates.namespace.launcher import Launcher
+from excise.substrates.namespace.layers import Stack
+from excise.substrates.namespace.place import Place
+from excise.substrates.namespace.roots import Roots
 from excise.substrates.namespace.shell import Shells
+from excise.substrates.namespace.snapshots import Snapshots
 
 _SCRATCH_BYTES = 1 << 18
 _ALL_UIDS = 65536
@@ -44,6 +49,8 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         self.address = "namespace?sudo=1" if sudo else "namespace"
         self._sudo = sudo
         self._requests = Requests[NamespaceHandle](self.address)
+        self._snapshots = Snapshots(self.address)
+        self._storekeeper = Storekeeper()
         self._proxies = Proxies()
         self._launcher: Launcher | None = None
         self._found: _Found | None = None
@@ -62,22 +69,35 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
     async def create(
         self, start: Spec | Snapshot, *, deadline_s: float, lease_s: float, labels: Mapping[str, str], request_id: str
     ) -> NamespaceHandle:
-        if isinstance(start, Snapshot):
-            raise unsupported(self.address, "snapshots to start from")
         return await self._requests.once(request_id, deadline_s, lambda: self._make(start, lease_s))
 
-    async def _make(self, spec: Spec, lease_s: float) -> NamespaceHandle:
+    async def _make(self, begin: Spec | Snapshot, lease_s: float) -> NamespaceHandle:
         launcher = self._running()
         found = self._found or await self._find(launcher)
+        kept = self._snapshots.find(begin) if isinstance(begin, Snapshot) else None
+        spec = begin.spec if isinstance(begin, Snapshot) else begin
         require(spec, found.capabilities, self.address)
         _require_sources(spec)
-        image = await self._image(spec.image)
-        policies = build, run = phases(spec)
+        image = kept.image if kept is not None else await self._image(spec.image)
+        stack = Stack(kept.stack.layers if kept is not None else ())
+        try:
+            start = Start(spec, image, kept.snapshot if kept is not None else None)
+            return await self._made(launcher, found, start, stack, lease_s)
+        except BaseException:
+            stack.release()
+            raise
+
+    async def _made(self, launcher: Launcher, found: _Found, start: Start, stack: Stack, lease_s: float) -> NamespaceHandle:
+        spec, image, snapshot = start
+        build, run = phases(spec)
+        if snapshot is not None:
+            build = run  # there are no steps to run
         listens = (build.mode, run.mode) != ("none", "none")
         name = launcher.name()
         asked = plan.plan(
             spec,
             image,
+            layers=stack.ids,
             cgroups=found.groups.plan(spec.limits, name, launcher.home),
             sudo=self._sudo,
             listen_port=PORT if listens else None,
@@ -87,8 +107,9 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         elif listens:
             spec = for_steps(spec)
         link, place = await self._begun(launcher, asked, self._shells.of(image))
+        roots = Roots(launcher, place, asked, stack)
         try:
-            handle = self._handle(link, launcher, place, name=name, spec=spec, image=image, lease_s=lease_s)
+            handle = self._handle(link, launcher, place, roots, name=name, spec=spec, image=image, lease_s=lease_s, start=start)
         except BaseException:  # a variable that cannot be said
             link.close()
             await finish(launcher.close(place))
@@ -96,7 +117,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         try:
             await place.ready
             if (listener := place.take_listener()) is not None:
-                await handle.open_door(self._proxies, listener, policies)
+                await handle.open_door(self._proxies, listener, (build, run))
         except BaseException:
             await finish(handle.close())
             raise
@@ -114,7 +135,17 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         return Link(SocketCarrier(ours, self._scratch)), place
 
     def _handle(
-        self, link: Link, launcher: Launcher, place: Place, *, name: str, spec: Spec, image: Image, lease_s: float
+        self,
+        link: Link,
+        launcher: Launcher,
+        place: Place,
+        roots: Roots,
+        *,
+        name: str,
+        spec: Spec,
+        image: Image,
+        lease_s: float,
+        start: Start,
     ) -> NamespaceHandle:
         """The guest is greeted at once: the greeting waits in the link while it comes to be."""
         assert self._found is not None
@@ -124,6 +155,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
             self._requests.forget(handle)
             await handle.shut_door()
             await launcher.close(place)
+            handle.leave()
 
         handle = NamespaceHandle(
             link,
@@ -136,6 +168,10 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
             user=plan.user(spec, image, users=capabilities.users),
             dispose=dispose,
             lease_s=lease_s,
+            start=start,
+            roots=roots,
+            snapshots=self._snapshots,
+            storekeeper=self._storekeeper,
         )
         return handle
 
@@ -144,6 +180,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         if self._launcher is not None and self._launcher.is_elsewhere:
             raise RuntimeError(f"this {self.address} was opened in another event loop: connect to it again in this one")
         if self._launcher is None or self._launcher.dead:
+            self._snapshots.forget()
             self._launcher = Launcher()
             self._found = None
         return self._launcher
@@ -160,6 +197,15 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
             image = self._images[name] = await resolve(name)
         return image
 
+    # ---- snapshots
+
+    def snapshots(self) -> tuple[Snapshot, ...]:
+        """Those that sandboxes can be made of, the oldest first."""
+        return self._snapshots.all()
+
+    async def discard(self, snapshot: Snapshot) -> None:
+        self._snapshots.drop(snapshot.id)
+
     # ---- the end
 
     async def collect(self) -> tuple[str, ...]:
@@ -170,12 +216,14 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         """Close every sandbox, and end the launcher and the proxy."""
         launcher, self._launcher = self._launcher, None
         if launcher is not None and launcher.is_elsewhere:
-            launcher.abandon()  # and with it every sandbox; what waits for them waits in a loop that is over
+            launcher.abandon()  # and with it every sandbox and layer; what waits for them waits in a loop that is over
             self._shells.close()
             return
         await self._requests.close()
+        self._snapshots.forget()
         if launcher is not None:
             await launcher.end()
+        await self._storekeeper.close()
         await self._proxies.close()
         self._shells.close()
 
@@ -188,6 +236,7 @@ def _capabilities(hello: request.Answer, groups: cgroups.Groups) -> Capabilities
         kept_apart.add("users")
     return Capabilities(
         isolates=frozenset(kept_apart),
+        snapshot="files" if hello.number(request.TAG_LAYERS) else None,
         stream=True,
         sessions=True,
         pty=True,

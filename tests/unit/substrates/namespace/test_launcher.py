@@ -19,7 +19,8 @@ from excise.spec import Limits, Mount, Spec
 from excise.storage.image import resolve
 from excise.substrates.namespace import NamespaceSubstrate, plan
 from excise.substrates.namespace.handle import NamespaceHandle
-from excise.substrates.namespace.launcher import Launcher, Place
+from excise.substrates.namespace.launcher import Launcher
+from excise.substrates.namespace.place import Place
 from excise.substrates.namespace.request import Create
 
 FOREVER = Exec(("sleep", "1000"))

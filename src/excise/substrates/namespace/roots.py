@@ -1,0 +1,108 @@
+"""The roots of one sandbox, one after another: what each is made of, and what was sealed on the way."""
+
+import asyncio
+import errno
+import os
+from collections.abc import Sequence
+
+import msgspec
+
+from excise.errors import SandboxLost
+from excise.storage.storekeeper import Storekeeper
+from excise.substrates.namespace import request
+from excise.substrates.namespace.launcher import Launcher
+from excise.substrates.namespace.layers import Layer, Stack
+from excise.substrates.namespace.place import Place, close_all
+from excise.substrates.namespace.request import Answer, Create
+
+
+class Roots:
+    """What the launcher is told of a sandbox's root, now and later."""
+
+    def __init__(self, launcher: Launcher, place: Place, asked: Create, stack: Stack) -> None:
+        """`stack` is ours from now on: it is what the topmost lowers of `asked` are."""
+        self._launcher = launcher
+        self._place = place
+        self._asked = asked
+        self._image = asked.lowers[len(stack.ids) :]
+        self.stack = stack
+
+    async def seal(self) -> Layer | None:
+        """The upper as a layer, under a fresh one. None: something lives in the sandbox, and all is as it was."""
+        layer = Layer(self._launcher, self._launcher.number())
+        answer = await self._answered(await self._offer(self.stack, layer.id))
+        if answer.number(request.TAG_ERRNO) == errno.EBUSY:
+            return None
+        _check(answer)
+        layer.size_bytes = answer.number(request.TAG_SIZE_BYTES)
+        self._over((layer, *self.stack.layers))
+        layer.release()  # the stack has it
+        return layer
+
+    async def copy(self, storekeeper: Storekeeper) -> Layer:
+        """What is written now, as a layer of its own; its use is the caller's. Whoever writes must stand still meanwhile."""
+        return await self._filled(storekeeper, (await self._launcher.open(self._place.id),))
+
+    async def squash(self, storekeeper: Storekeeper, layers: tuple[Layer, ...]) -> Layer:
+        """Layers in a row as one that can take their place; its use is the caller's."""
+        return await self._filled(storekeeper, [await self._launcher.open(layer.id) for layer in layers])
+
+    async def _filled(self, storekeeper: Storekeeper, sources: Sequence[int]) -> Layer:
+        layer = Layer(self._launcher, self._launcher.number())
+        try:
+            target = await self._launcher.make(layer.id)
+            try:
+                layer.size_bytes = await storekeeper.squash(sources, target)
+            finally:
+                os.close(target)
+        except BaseException:
+            layer.release()
+            raise
+        finally:
+            close_all(sources)
+        return layer
+
+    async def change(self, layers: tuple[Layer, ...]) -> asyncio.Future[Answer]:
+        """Offer the guest's next life a root over these layers. What became of it, `settle` tells."""
+        stack = Stack(layers)
+        try:
+            answer = await self._offer(stack, None)
+        except BaseException:
+            stack.release()
+            raise
+        self.stack.release()
+        self.stack = stack
+        return answer
+
+    async def _offer(self, stack: Stack, seal: int | None) -> asyncio.Future[Answer]:
+        asked = msgspec.structs.replace(self._asked, lowers=(*stack.ids, *self._image))
+        return await self._launcher.root(self._place, asked, seal)
+
+    async def _answered(self, answer: asyncio.Future[Answer]) -> Answer:
+        return await asyncio.shield(answer)
+
+    def _over(self, layers: tuple[Layer, ...]) -> None:
+        old, self.stack = self.stack, Stack(layers)
+        old.release()
+
+    async def open_upper(self) -> int:
+        """The directory with what was written since the last root: a descriptor, the caller's."""
+        return await self._launcher.open(self._place.id)
+
+
+def refusal(answer: asyncio.Future[Answer]) -> str | None:
+    """Why a sandbox could not have a root, in one sentence; None if it has it."""
+    if answer.cancelled():
+        return None
+    if (error := answer.exception()) is not None:
+        return str(error)
+    said = answer.result()
+    if not said.number(request.TAG_ERRNO):
+        return None
+    return f"the sandbox could not be given another root: {said.text(request.TAG_STEP)}: {said.text(request.TAG_MESSAGE)}"
+
+
+def _check(answer: Answer) -> None:
+    if answer.number(request.TAG_ERRNO):
+        said = f"{answer.text(request.TAG_STEP)}: {answer.text(request.TAG_MESSAGE)}"
+        raise SandboxLost(f"the sandbox could not be given another root: {said}")
