@@ -21,6 +21,8 @@ from excise.substrate import Handle, Process
 PREFIX = "excise/"
 _CREDENTIALS = struct.Struct("3i")
 _MOST_WAITING = 16
+_LAST_WORDS_S = 1.0
+"""How long who follows a journal may take to read its end."""
 _MOST_NAME_BYTES = 107
 
 
@@ -46,6 +48,7 @@ class Door:
         self._journal = journal
         self._shut: Callable[[], object] | None = None
         self._visits: set[asyncio.Task[None]] = set()
+        self._following: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._closed = False
         # The next time the loop turns: a sandbox's first action is on its way by then.
@@ -86,6 +89,10 @@ class Door:
     async def close(self) -> None:
         """Let nobody in any more, and end what visitors do."""
         self._lock()
+        if self._journal is not None:
+            self._journal.close()  # who follows it is told its end
+        if self._following:
+            await asyncio.wait(self._following, timeout=_LAST_WORDS_S)
         if not self._visits:
             return
         for visit in self._visits:
@@ -164,6 +171,10 @@ class Door:
     async def _follow(self, writer: asyncio.StreamWriter) -> None:
         if self._journal is None:
             raise SpecError("its owner keeps no journal: start it with EXCISE_JOURNAL=DIRECTORY")
+        visit = asyncio.current_task()
+        assert visit is not None
+        self._following.add(visit)
+        visit.add_done_callback(self._following.discard)
         async for piece in self._journal.follow():
             await records.send(writer, records.Data(piece))
         await records.send(writer, records.DataEnd())
