@@ -2,6 +2,7 @@
 
 import msgspec
 
+from excise.errors import SubstrateError
 from excise.storage import store, tags
 from excise.storage.layers import LayerStore
 from excise.storage.workers import Workers
@@ -55,3 +56,29 @@ async def shrink(layers: LayerStore, workers: Workers, keep_bytes: int, spare: t
             made.images = (*made.images, key)
             await drop_layers(layers, workers, made)
     return made
+
+
+async def tidy(keep_bytes: int | None) -> Collected:
+    """Collect in the user's own store, and shrink it if it is to be smaller."""
+    layers = LayerStore()
+    async with Workers(1) as workers:
+        made = await collect(layers, workers)
+        if keep_bytes is not None:
+            smaller = await shrink(layers, workers, keep_bytes)
+            made.images, made.layers = (*made.images, *smaller.images), (*made.layers, *smaller.layers)
+            made.size_bytes += smaller.size_bytes
+    return made
+
+
+async def corrupted() -> tuple[int, tuple[str, ...]]:
+    """How many layers the user's own store has, and what is wrong with which."""
+    layers = LayerStore()
+    found: list[str] = []
+    held = layers.held()
+    async with Workers(1) as workers:
+        for layer in held:
+            try:
+                await layers.verify(layer.digest, workers)
+            except SubstrateError as error:
+                found.append(str(error))
+    return len(held), tuple(found)
