@@ -133,10 +133,10 @@ class Sandbox:
         substrate, self._substrate = self._substrate, None
         presence, self._presence = self._presence, None
         try:
-            if presence is not None:
-                await finish(presence.leave())
             if handle is not None:
                 with span("cleanup", self._name):
+                    if presence is not None:
+                        await finish(presence.leave())
                     await finish(handle.close())
         finally:
             if self._recorder is not None:
