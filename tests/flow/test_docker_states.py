@@ -23,6 +23,7 @@ from excise.substrates.docker.changes import told
 from excise.substrates.docker.container import LABELS, LEASE, SANDBOX, SNAPSHOT, Prepared, again, config, listed
 from excise.trace import Trace, recording
 
+WORKDIR = "/work"
 ADDRESSES = ("docker", "docker+guest")
 Connected = DockerSubstrate | DockerGuestSubstrate
 
@@ -126,6 +127,8 @@ def test_a_reset_keeps_the_sandboxs_id_limits_network_and_labels(address: str) -
             await box.renew(5000)
             await box.reset(snapshot)
             assert box.id == before
+            old = subprocess.run(["docker", "inspect", before], capture_output=True, check=False, timeout=60).stdout
+            assert not any(one["State"]["Running"] for one in json.loads(old)), "the old container's processes live on"
             assert (await box.run("echo $A; cat /etc/hostname")).stdout.decode().split() == ["a", before[:12]]
             (there,) = [json.loads(docker("inspect", one))[0] for one in containers(f"{SANDBOX}={before}")]
             assert (there["HostConfig"]["Memory"], there["HostConfig"]["PidsLimit"]) == (256 << 20, 100)
@@ -154,6 +157,31 @@ def test_a_secret_is_in_no_layer_and_no_configuration_of_a_snapshot(address: str
         saved = (tmp_path / "saved.tar").read_bytes()
         assert snapshot.id.encode() in saved
         assert secret.encode() not in saved
+
+    asyncio.run(scenario())
+
+
+def test_a_fork_has_its_images_user_directory_and_environment(address: str) -> None:
+    name = f"excise-test-{uuid.uuid4().hex}"
+
+    async def scenario() -> None:
+        async with connected(address) as substrate, sandbox(substrate, Spec(image="excise/base")) as box:
+            saved = await box.snapshot()
+        try:
+            made = docker("create", f"excise/snapshot:{saved.id}", "true")
+            docker("commit", "-c", "USER 12:34", "-c", "WORKDIR /var", "-c", "ENV A=b", made, name)
+            docker("rm", made)
+            question = 'id -u; id -g; pwd; echo "$A"'
+            async with connected(address) as substrate, sandbox(substrate, Spec(image=name)) as box:
+                assert (await box.run(question)).text.split() == ["12", "34", "/var", "b"]
+                async with box.fork(1) as (child,):
+                    assert (await child.run(question)).text.split() == ["12", "34", "/var", "b"]
+                    async with child.fork(1) as (grandchild,):
+                        assert (await grandchild.run(question)).text.split() == ["12", "34", "/var", "b"]
+        finally:
+            docker("rmi", name)
+            async with connected(address) as substrate:
+                await substrate.discard(saved)
 
     asyncio.run(scenario())
 
@@ -271,7 +299,7 @@ def test_diff_compares_with_a_sandboxs_own_start_only(address: str) -> None:
                 assert await child.diff() == ()
                 await child.run("echo changed > made")
                 (change,) = await child.diff()
-                assert (change.path, change.kind) == ("/work/made", "modified")
+                assert (change.path, change.kind) == (f"{WORKDIR}/made", "modified")
             snapshot = await box.snapshot()
             with pytest.raises(Unsupported, match="reset to the snapshot"):
                 await box.diff(snapshot)

@@ -16,6 +16,7 @@ from excise.errors import CreateError, ReadyTimeout, SandboxLost, SpecError
 from excise.sandbox import ANSWER_GRACE_S, Sandbox
 from excise.spec import Spec
 from excise.substrates.fake import FakeSubstrate, virtual_time
+from excise.substrates.fake.image import WORKDIR
 from excise.trace import Trace, recording
 
 
@@ -347,12 +348,12 @@ def test_diff_is_paths_or_a_patch_of_one_directory() -> None:
             await box.write("src/file", "new\n")
             saved = await box.snapshot()
             await box.write("src/file", "newer\n")
-            assert [(one.path, one.kind) for one in await box.diff(under="/work")] == [
-                ("/work/src", "added"),
-                ("/work/src/file", "added"),
+            assert [(one.path, one.kind) for one in await box.diff(under=WORKDIR)] == [
+                (f"{WORKDIR}/src", "added"),
+                (f"{WORKDIR}/src/file", "added"),
             ]
-            assert [(one.path, one.kind) for one in await box.diff(saved)] == [("/work/src/file", "modified")]
-            patch = await box.diff(saved, patch=True, under="/work/src")
+            assert [(one.path, one.kind) for one in await box.diff(saved)] == [(f"{WORKDIR}/src/file", "modified")]
+            patch = await box.diff(saved, patch=True, under=f"{WORKDIR}/src")
             assert patch.startswith("diff --git a/file b/file\n")
             assert patch.endswith("@@ -1 +1 @@\n-new\n+newer\n")
             with pytest.raises(SpecError, match="from the root"):

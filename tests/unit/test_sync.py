@@ -21,6 +21,7 @@ from excise.action import Exit, Output, Shell
 from excise.errors import CreateError, SandboxLost, SpecError
 from excise.spec import Spec
 from excise.substrates.fake import FakeSubstrate
+from excise.substrates.fake.image import WORKDIR
 from excise.substrates.fake.proc import Proc
 from excise.sync import Process, Sandbox, connect, probe
 
@@ -58,7 +59,7 @@ def test_one_sandbox_from_open_to_close() -> None:
     box.make_dir("e")
     saved = box.snapshot()
     box.remove("d", recursive=True)
-    assert [(one.path, one.kind) for one in box.diff(saved)] == [("/work/d", "deleted")]
+    assert [(one.path, one.kind) for one in box.diff(saved)] == [(f"{WORKDIR}/d", "deleted")]
     assert "deleted file mode 100644\n" in box.diff(saved, patch=True)
     box.reset(saved)
     assert box.read("d/g") == b"text"

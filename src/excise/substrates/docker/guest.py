@@ -51,7 +51,8 @@ class DockerGuestHandle(GuestHandle):
     async def snapshot(self) -> Snapshot:
         self.link.check()
         sessions = await read_sessions(self, self.sessions, self.base, self._spec)
-        return await self._lives.snapshot(self._user, sessions)
+        # The container's user is root, for the guest: what is made of the snapshot must have that of the actions.
+        return await self._lives.snapshot(self._user or "0:0", sessions)
 
     async def reset(self, snapshot: Snapshot) -> None:
         """Another container, and another link to it, under the same handle. Given up half-way, the sandbox is lost."""

@@ -46,7 +46,7 @@ class Snapshots:
         lease_s: float,
         sessions: tuple[SessionState, ...] = (),
     ) -> Snapshot:
-        """The container's files as they are. `user`: whose actions are, if nothing else is said."""
+        """The container's files as they are. `user`: of the image that comes of it; None: as the container's."""
         made = Snapshot(
             id=uuid.uuid4().hex,
             address=self._address,
@@ -57,8 +57,7 @@ class Snapshots:
             sessions=sessions,
         )
         labels = {container.OWNED: "1", container.SNAPSHOT: made.id, container.LEASE: f"{time.time() + lease_s:.3f}"}
-        # Root is PID 1 where the guest is, and no image says so: the image's own user is what its containers must have.
-        config = {"Labels": labels, "User": user or "0:0"}
+        config = {"Labels": labels, **({} if user is None else {"User": user})}
         try:
             # To its end: an image whose answer we did not wait for would come into being after we had removed it.
             await to_end(self.engine.commit(container_id, SNAPSHOTS, made.id, config))
