@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from excise.action import End, Exec, Observation, Output, Pty, Read, Shell, Write
-from excise.errors import SandboxLost, SpecError, SubstrateError, Unsupported
+from excise.errors import ExciseError, SandboxLost, SpecError, SubstrateError, Unsupported
 from excise.registry import make
+from excise.sandbox import Sandbox
 from excise.spec import Limits, Secret, Spec
-from excise.substrates.docker import DockerSubstrate
-from excise.substrates.docker.container import Prepared, config, name
+from excise.substrates.docker import DockerGuestSubstrate, DockerSubstrate
+from excise.substrates.docker.container import SANDBOX, Prepared, config, name
 from excise.substrates.docker.endpoint import DEFAULT_URL, resolve
 from excise.substrates.docker.handle import DockerHandle
 
@@ -397,7 +398,7 @@ class Relay:
 
     def __init__(self, cut_at: bytes | None = None) -> None:
         """`cut_at`: the request that the daemon dies of."""
-        self._cut_at = cut_at
+        self.cut_at = cut_at
         self._going: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
 
@@ -419,7 +420,7 @@ class Relay:
         self._going.add(task)
         inner_reader, inner_writer = await asyncio.open_unix_connection(resolve(None).socket)
         with suppress(OSError, asyncio.CancelledError):
-            await asyncio.gather(_copy(reader, inner_writer, self._cut_at), _copy(inner_reader, writer))
+            await asyncio.gather(_copy(reader, inner_writer, self), _copy(inner_reader, writer))
         inner_writer.transport.abort()
         writer.transport.abort()
         self._going.discard(task)
@@ -443,9 +444,9 @@ async def relay(cut_at: bytes | None = None) -> AsyncGenerator[Relay]:
         await one.stop()
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut_at: bytes | None = None) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, relay: Relay | None = None) -> None:
     while data := await reader.read(65536):
-        if cut_at is not None and cut_at in data:
+        if relay is not None and relay.cut_at is not None and relay.cut_at in data:
             raise ConnectionResetError
         writer.write(data)
         await writer.drain()
@@ -482,6 +483,35 @@ def test_a_daemon_that_dies_while_it_saves_a_sandbox_is_a_loss(tmp_path: Path) -
         async with relay(b"/commit?") as near, sandbox(host=await near.listen(tmp_path / "docker.sock")) as (_, handle):
             with pytest.raises(SandboxLost, match="does not answer any more"):
                 await handle.snapshot()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("docker")
+@pytest.mark.parametrize(("kind", "cut_at"), [(DockerSubstrate, b"/containers/create?"), (DockerGuestSubstrate, b"/attach?")])
+def test_a_reset_that_fails_before_anything_was_ended_leaves_the_sandbox_as_it_was(
+    kind: type[DockerSubstrate | DockerGuestSubstrate], cut_at: bytes, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with relay() as near:
+            host = await near.listen(tmp_path / "docker.sock")
+            substrate = kind(host=host)
+            async with Sandbox(substrate) as box:
+                await box.write("kept", b"here")
+                snapshot = await box.snapshot()
+                for _ in range(2):
+                    near.cut_at = cut_at
+                    with pytest.raises(ExciseError):
+                        await box.reset(snapshot)
+                    near.cut_at = None
+                    assert await box.read("kept") == b"here"
+                await box.reset(snapshot)
+                assert await box.read("kept") == b"here"
+                await substrate.discard(snapshot)
+                first = box.id
+            await substrate.close()
+            left = ["docker", "ps", "-aq", "--filter", f"label={SANDBOX}={first}"]
+            assert subprocess.run(left, capture_output=True, check=True, timeout=60).stdout == b""
 
     asyncio.run(scenario())
 

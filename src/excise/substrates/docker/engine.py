@@ -163,10 +163,7 @@ class Engine:
             try:
                 await self.container(container_id).kill()
             except DockerError as error:
-                if "is paused" in error.message:
-                    await self.container(container_id).unpause()
-                    await self.container(container_id).kill()
-                elif error.status not in (404, 409):  # 409: it does not run any more
+                if error.status not in (404, 409):  # 409: it does not run any more
                     raise
 
     async def commit(self, container_id: str, repository: str, tag: str, config: dict[str, Any]) -> str:
