@@ -1,5 +1,5 @@
 # A None where a number or a record is expected fails the test: that is what the test is for.
-# pyright: reportOptionalMemberAccess=false
+# pyright: reportOperatorIssue=false, reportOptionalMemberAccess=false, reportOptionalOperand=false
 
 """Control blocks: what of a run needs no daemon, once more while every daemon is still; beside the table, never in it."""
 

@@ -54,7 +54,9 @@ def test_arrivals_take_until_the_last_of_them_has_come():
 
 def test_what_a_workload_sets_up_takes_its_time():
     class Built(T0):
-        name = "built"
+        @property
+        def name(self):
+            return "built"
 
         def spec(self, image):
             return Spec(image=image, steps=(Step("build", (Exec(("sleep", "5")),)),))

@@ -1,5 +1,5 @@
 # A None where a number or a record is expected fails the test: that is what the test is for.
-# pyright: reportArgumentType=false, reportOptionalMemberAccess=false
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportOperatorIssue=false, reportOptionalMemberAccess=false, reportOptionalOperand=false
 
 """Open-loop load on the virtual clock: rollouts begin when they are to begin, and are timed from then."""
 
