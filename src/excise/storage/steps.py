@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from excise.action import Shell
 from excise.spec import Spec, Step
 from excise.storage.background import locked
 from excise.storage.pins import Pin
@@ -66,10 +67,12 @@ class _Building:
 def is_shared(spec: Spec) -> bool:
     """Whether what its steps lead to may be kept for others.
 
-    Steps see secrets as they see all of env, and may write them into files; and what is mounted may be another tomorrow. So the
-    steps of a spec that has either, or a device, are run in each of its sandboxes.
+    Steps see secrets as they see all of env, and may write them into files; what is mounted may be another tomorrow; and what a
+    session remembers is no file. So the steps of a spec that has any of these, or a device, are run in each of its sandboxes.
     """
-    return not (spec.secrets or spec.mounts or spec.devices)
+    actions = (action for step in spec.all_steps() for action in step.actions)
+    in_session = any(isinstance(action, Shell) and action.session is not None for action in actions)
+    return not (spec.secrets or spec.mounts or spec.devices or in_session)
 
 
 def keys(spec: Spec, image: Image, terms: Mapping[str, str]) -> tuple[str, ...]:

@@ -48,6 +48,8 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
     """Digests of the layers that `root` shows, the lowest first; none where it was unpacked as one."""
     key: str = ""
     """Its name in the cache, by which it is pinned."""
+    over: tuple[Path, ...] = ()
+    """Saved layers over `root`, the topmost first: what a spec's steps made of it. Only of an image in use."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,6 +30,8 @@ class Start(NamedTuple):
     """As it was asked for."""
     image: Image
     snapshot: Snapshot | None = None
+    built: bool = False
+    """Whether the spec's steps are in the image's layers."""
 
 
 class NamespaceHandle(GuestHandle):
@@ -64,12 +66,17 @@ class NamespaceHandle(GuestHandle):
 
     async def _make_ready(self) -> None:
         began = self._start.snapshot
-        if began is None:
+        if began is None and not self._start.built:
             await super()._make_ready()
             return
         # Its steps are in its files.
         await make_ready(self, msgspec.structs.replace(self._spec, repo=None, deps=None, steps=()))
-        await give_sessions(self, began.sessions)
+        if began is not None:
+            await give_sessions(self, began.sessions)
+
+    async def open_upper(self) -> int:
+        """The directory with what was written in the sandbox: a descriptor, the caller's, which may outlive it."""
+        return await self._roots.open_upper()
 
     async def _built(self) -> None:
         if self._door is None or self._once_built is None:

@@ -31,7 +31,7 @@ def plan(
         room = MOST_BINDS - len(image.binds)
         raise SpecError(f"mounts: {len(spec.mounts)} are more than the {room} there is room for; mount a directory above them")
     return Create(
-        lowers=(*layers, str(image.root)),
+        lowers=(*layers, *map(str, image.over), str(image.root)),
         binds=binds,
         hostname=HOSTNAME,
         disk_bytes=spec.limits.disk_bytes,

@@ -22,6 +22,7 @@ from excise.storage.image import Image, resolve
 from excise.storage.storekeeper import Storekeeper
 from excise.substrate import Capabilities, Snapshot, require
 from excise.substrates.namespace import cgroups, plan, request
+from excise.substrates.namespace.building import Builder
 from excise.substrates.namespace.handle import NamespaceHandle, Start
 from excise.substrates.namespace.launcher import Launcher
 from excise.substrates.namespace.layers import Stack
@@ -32,6 +33,7 @@ from excise.substrates.namespace.snapshots import Snapshots
 
 _SCRATCH_BYTES = 1 << 18
 _ALL_UIDS = 65536
+_BUILD_LEASE_S = 86400.0
 
 
 class _Found(NamedTuple):
@@ -51,6 +53,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         self._requests = Requests[NamespaceHandle](self.address)
         self._snapshots = Snapshots(self.address)
         self._storekeeper = Storekeeper()
+        self._builder = Builder(self._storekeeper)
         self._proxies = Proxies()
         self._launcher: Launcher | None = None
         self._found: _Found | None = None
@@ -78,19 +81,30 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         spec = begin.spec if isinstance(begin, Snapshot) else begin
         require(spec, found.capabilities, self.address)
         _require_sources(spec)
-        image = kept.image if kept is not None else await self._image(spec.image)
-        stack = Stack(kept.stack.layers if kept is not None else ())
+        if kept is not None:
+            start = Start(spec, kept.image, kept.snapshot)
+        else:
+            terms = {"users": str(found.capabilities.users), "sudo": str(self._sudo)}
+            start = await self._builder.start(
+                spec,
+                await self._image(spec.image),
+                lambda alone: self._over(launcher, found, alone, Stack(), _BUILD_LEASE_S),
+                terms=terms,
+            )
+        return await self._over(launcher, found, start, Stack(kept.stack.layers if kept is not None else ()), lease_s)
+
+    async def _over(self, launcher: Launcher, found: _Found, start: Start, stack: Stack, lease_s: float) -> NamespaceHandle:
+        """A sandbox over `stack`, which goes with it."""
         try:
-            start = Start(spec, image, kept.snapshot if kept is not None else None)
             return await self._made(launcher, found, start, stack, lease_s)
         except BaseException:
             stack.release()
             raise
 
     async def _made(self, launcher: Launcher, found: _Found, start: Start, stack: Stack, lease_s: float) -> NamespaceHandle:
-        spec, image, snapshot = start
+        spec, image = start.spec, start.image
         build, run = phases(spec)
-        if snapshot is not None:
+        if start.snapshot is not None or start.built:
             build = run  # there are no steps to run
         listens = (build.mode, run.mode) != ("none", "none")
         name = launcher.name()
@@ -223,6 +237,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         self._snapshots.forget()
         if launcher is not None:
             await launcher.end()
+        await self._builder.close()
         await self._storekeeper.close()
         await self._proxies.close()
         self._shells.close()
