@@ -135,6 +135,7 @@ def _undeclared_verbs(bench: Bench, handle: Handle) -> Iterator[tuple[str, Verb]
             ("reset()", partial(handle.reset, made_up)),
             ("create(Snapshot)", partial(bench.handle, made_up)),
         ),
+        "diff": (("diff()", partial(handle.diff, None)),),
         "attach": (("attach()", partial(substrate.attach, handle.id)), ("list()", partial(substrate.list, {}))),
         "pause": (("pause()", handle.pause), ("resume()", handle.resume)),
         "ports": (("connect()", partial(handle.connect, scripts.ECHO_PORT)),),

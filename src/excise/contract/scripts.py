@@ -94,6 +94,9 @@ COUNT_PROBE = "echo probe >> probes"
 NEVER_READY = "false"
 SHOW_PLAIN = 'echo "[$plain]"'
 SET_PLAIN = "plain=one"
+MOVE_AND_EXPORT = "mkdir -p 'a b'; cd 'a b'; plain=one; export SHOWN=\"it's two\""
+SHOW_MOVED = 'pwd; sh -c \'echo "[$SHOWN]"\'; echo "[$plain]"'
+EXPORT_TOKEN = 'export COPY="x$TOKEN"'  # noqa: S105 - no password, a variable's name
 
 # ---- files
 MAKE_LINK = "ln -s file link"
