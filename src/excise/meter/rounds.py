@@ -89,8 +89,9 @@ class Rounds:
         quiet = await watch(self._quiet_s)
         before = counters()
         seen = await self._wave(slot, places, unprepared)
-        used = sum((one.rollout.apart for one in seen), start=Used(written_bytes=0))
-        share = (between(before, counters()) - used).share(cell.concurrency)
+        # What lanes did apart overlapped with the others' rollouts, on a counter of the whole host: it can be told of one alone.
+        apart = seen[0].rollout.apart if len(seen) == 1 else Used(written_bytes=0)
+        share = (between(before, counters()) - apart).share(cell.concurrency)
         faults = [await self._fault(cell, where, one.rollout) for where, one in zip(places, seen, strict=True)]
         return [self._trial(slot, lane, one, quiet=quiet, share=share, failure=faults[lane]) for lane, one in enumerate(seen)]
 
