@@ -65,6 +65,7 @@ static void begin_life(struct guest *guest)
     request_free(&guest->former);
     guest->resetting = false;
     answer_hello(guest);
+    link_flush(guest); /* the host goes on while the first runner is made */
     runner_prepare(guest);
 }
 

@@ -12,7 +12,8 @@ from excise.spec import Spec, Step
 from excise.storage.image import Image
 from excise.storage.steps import StepLayers
 from excise.storage.storekeeper import Storekeeper
-from excise.substrates.namespace.handle import NamespaceHandle, Start
+from excise.substrates.namespace.handle import NamespaceHandle
+from excise.substrates.namespace.states import Start
 
 Make = Callable[[Start], Awaitable[NamespaceHandle]]
 
@@ -43,7 +44,7 @@ class Builder:
 async def _upper(spec: Spec, image: Image, make: Make, step: Step, below: tuple[Path, ...]) -> AsyncGenerator[int]:
     """What the step wrote. Its processes, its /tmp and its network are gone by then."""
     alone = msgspec.structs.replace(spec, repo=None, deps=None, steps=(step,), boot=(), ready=())
-    handle = await make(Start(alone, msgspec.structs.replace(image, over=below)))
+    handle = await make(Start(alone, msgspec.structs.replace(image, over=below), is_step=True))
     try:
         await handle.ready()
         upper = await handle.open_upper()

@@ -2,59 +2,31 @@
 
 import asyncio
 import contextvars
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from excise.errors import SpecError
 from excise.guest.handle import GuestHandle
 from excise.handles import make_ready, start_up
 from excise.network.client import Door, Proxies
 from excise.network.policy import Policy
 from excise.session_state import give_sessions, read_sessions
-from excise.spec import Spec
-from excise.storage.background import to_end
-from excise.storage.image import Image
-from excise.storage.storekeeper import Storekeeper
-from excise.substrate import Snapshot
-from excise.substrates.namespace.layers import Layer
+from excise.substrate import Change, Snapshot
 from excise.substrates.namespace.request import Answer
 from excise.substrates.namespace.roots import Roots, refusal
-from excise.substrates.namespace.snapshots import Kept, Snapshots
-
-
-class Start(NamedTuple):
-    """What a sandbox's present life began with."""
-
-    spec: Spec
-    """As it was asked for."""
-    image: Image
-    snapshot: Snapshot | None = None
-    built: bool = False
-    """Whether the spec's steps are in the image's layers."""
+from excise.substrates.namespace.snapshots import Kept
+from excise.substrates.namespace.states import Shared, Start, States
 
 
 class NamespaceHandle(GuestHandle):
     """Ends with the process that made it, or with its lease, whichever is first."""
 
-    def __init__(
-        self,
-        *args: Any,
-        lease_s: float,
-        start: Start,
-        roots: Roots,
-        snapshots: Snapshots,
-        storekeeper: Storekeeper,
-        **more: Any,
-    ) -> None:
+    def __init__(self, *args: Any, lease_s: float, start: Start, roots: Roots, shared: Shared, **more: Any) -> None:
         super().__init__(*args, **more)
         self._loop = asyncio.get_running_loop()
         self._lease_s = lease_s
         self._lease = self._expires_in(lease_s)
-        self._start = start
-        self._roots = roots
-        self._snapshots = snapshots
-        self._storekeeper = storekeeper
+        self._states = States(self.link, start, roots, shared)
         self._door: Door | None = None
         self._once_built: Policy | None = None
 
@@ -65,20 +37,23 @@ class NamespaceHandle(GuestHandle):
         self._once_built = run if run != build else None
 
     async def _make_ready(self) -> None:
-        began = self._start.snapshot
-        if began is None and not self._start.built:
+        start = self._states.start
+        if start.snapshot is None and not start.built:
             await super()._make_ready()
             return
+        await self._states.prove(asked=False)
         # Its steps are in its files.
         await make_ready(self, msgspec.structs.replace(self._spec, repo=None, deps=None, steps=()))
-        if began is not None:
-            await give_sessions(self, began.sessions)
+        if start.snapshot is not None:
+            await give_sessions(self, start.snapshot.sessions)
 
     async def open_upper(self) -> int:
         """The directory with what was written in the sandbox: a descriptor, the caller's, which may outlive it."""
-        return await self._roots.open_upper()
+        return await self._states.roots.open_upper()
 
     async def _built(self) -> None:
+        if self._capabilities.snapshot is not None and self._spec.all_steps() and not self._states.start.is_step:
+            await self._states.begin_here()
         if self._door is None or self._once_built is None:
             return
         if self._once_built.mode == "none":
@@ -92,46 +67,19 @@ class NamespaceHandle(GuestHandle):
         async with self._readying:
             self.link.check()
             sessions = await read_sessions(self, self.sessions, self.base, self._spec)
-            # To its end: an upper that was sealed is under the sandbox, whoever gave up waiting for it.
-            copied = None if not self.sessions and await to_end(self._seal()) is not None else await self._copy()
-            layers = self._roots.stack.layers if copied is None else (copied, *self._roots.stack.layers)
-            try:
-                return self._snapshots.keep(
-                    layers,
-                    self._start.image,
-                    self._start.spec,
-                    parent=None if self._start.snapshot is None else self._start.snapshot.id,
-                    lease_s=self._lease_s,
-                    sessions=sessions,
-                )
-            finally:
-                if copied is not None:
-                    copied.release()
+            return await self._states.take(sessions, alive=bool(self.sessions), lease_s=self._lease_s)
 
-    async def _seal(self) -> Layer | None:
-        try:
-            return await self._roots.seal()
-        except Exception as error:
-            self.link.fail(str(error))
-            raise
+    async def reset(self, snapshot: Snapshot, *, prove: bool = False) -> None:
+        """Another life, in a root over the snapshot's layers. Given up half-way, the sandbox is lost.
 
-    async def _copy(self) -> Layer:
-        """Something lives: it stands still while what is written is copied."""
-        try:
-            await self.link.freeze()
-            return await self._roots.copy(self._storekeeper)
-        finally:
-            self.link.thaw()
-
-    async def reset(self, snapshot: Snapshot) -> None:
-        """Another life, in a root over the snapshot's layers. Given up half-way, the sandbox is lost."""
+        `prove`: that it is the state it was, by the digest of every layer; it takes as long as reading them.
+        """
         async with self._readying:
             self.link.check()
-            kept = self._snapshots.find(snapshot)
-            if kept.snapshot.spec != self._start.spec:
-                raise SpecError("a sandbox goes back to states of its own spec only: make another one of this snapshot")
+            kept = self._states.find(snapshot)
             try:
                 await self._turn(kept)
+                await self._states.prove(asked=prove)
                 await start_up(self, self._spec)
                 await give_sessions(self, snapshot.sessions)
             except BaseException as error:
@@ -139,9 +87,9 @@ class NamespaceHandle(GuestHandle):
                 raise
 
     async def _turn(self, kept: Kept) -> None:
-        offered = await self._roots.change(kept.stack.layers)
+        offered = await self._states.roots.change(kept.stack.layers)
         offered.add_done_callback(self._judge)
-        self._start = self._start._replace(snapshot=kept.snapshot)
+        self._states.began(kept)
         self.greet(self.link, root=True)
         await self.link.greeted()
 
@@ -149,6 +97,12 @@ class NamespaceHandle(GuestHandle):
         """A guest that is not given its root would wait for it for ever."""
         if (reason := refusal(offered)) is not None:
             self.link.fail(reason)
+
+    async def diff(self, since: Snapshot | None, *, contents: bool = False) -> tuple[Change, ...]:
+        self.link.check()
+        mounted = tuple(mount.target.rstrip("/") for mount in self._spec.mounts)
+        shown = tuple(target for _, target in self._states.start.image.binds)
+        return await self._states.diff(since, contents=contents, mounted=(*mounted, *shown))
 
     # ---- life
 
@@ -175,6 +129,6 @@ class NamespaceHandle(GuestHandle):
         if self._door is not None:
             await self._door.close()
 
-    def leave(self) -> None:
-        """After the sandbox was removed: its layers are nobody's of it any more."""
-        self._roots.stack.release()
+    async def leave(self) -> None:
+        """After it was removed."""
+        await self._states.leave()

@@ -42,6 +42,15 @@ class Stack:
     def ids(self) -> tuple[int, ...]:
         return tuple(layer.id for layer in self.layers)
 
+    def replace(self, lowest: tuple[Layer, ...], one: Layer) -> None:
+        """If these are the lowest, have `one` in their place."""
+        above = len(self.layers) - len(lowest)
+        if lowest and above >= 0 and self.layers[above:] == lowest:
+            one.take()
+            self.layers = (*self.layers[:above], one)
+            for layer in lowest:
+                layer.release()
+
     def release(self) -> None:
         layers, self.layers = self.layers, ()
         for layer in layers:

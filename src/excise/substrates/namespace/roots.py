@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -26,6 +27,8 @@ class Roots:
         self._asked = asked
         self._image = asked.lowers[len(stack.ids) :]
         self.stack = stack
+        self.directories = asked.directories
+        """Made in every root that does not have them."""
 
     async def seal(self) -> Layer | None:
         """The upper as a layer, under a fresh one. None: something lives in the sandbox, and all is as it was."""
@@ -45,7 +48,17 @@ class Roots:
 
     async def squash(self, storekeeper: Storekeeper, layers: tuple[Layer, ...]) -> Layer:
         """Layers in a row as one that can take their place; its use is the caller's."""
-        return await self._filled(storekeeper, [await self._launcher.open(layer.id) for layer in layers])
+        return await self._filled(storekeeper, await self.open_layers(layers))
+
+    async def open_layers(self, layers: Sequence[Layer]) -> list[int]:
+        opened: list[int] = []
+        try:
+            for layer in layers:
+                opened.append(await self.open_layer(layer))
+        except BaseException:
+            close_all(opened)
+            raise
+        return opened
 
     async def _filled(self, storekeeper: Storekeeper, sources: Sequence[int]) -> Layer:
         layer = Layer(self._launcher, self._launcher.number())
@@ -85,9 +98,17 @@ class Roots:
         old, self.stack = self.stack, Stack(layers)
         old.release()
 
+    async def open_layer(self, layer: Layer) -> int:
+        """Its directory: a descriptor, the caller's."""
+        return await self._launcher.open(layer.id)
+
     async def open_upper(self) -> int:
         """The directory with what was written since the last root: a descriptor, the caller's."""
         return await self._launcher.open(self._place.id)
+
+
+def open_directory(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
 def refusal(answer: asyncio.Future[Answer]) -> str | None:

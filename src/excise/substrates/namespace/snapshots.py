@@ -10,6 +10,7 @@ from excise.spec import Spec
 from excise.storage.image import Image
 from excise.substrate import SessionState, Snapshot
 from excise.substrates.namespace.layers import Layer, Stack
+from excise.substrates.namespace.proof import Proof
 
 
 class Kept(NamedTuple):
@@ -19,6 +20,7 @@ class Kept(NamedTuple):
     stack: Stack
     image: Image
     lease: asyncio.TimerHandle
+    proof: Proof
 
 
 class Snapshots:
@@ -52,7 +54,7 @@ class Snapshots:
         # In a context of its own: what the end of a lease does is no part of the rollout that asked for it.
         loop = asyncio.get_running_loop()
         lease = loop.call_later(lease_s, self.drop, made.id, context=contextvars.Context())
-        self._kept[made.id] = Kept(made, Stack(layers), image, lease)
+        self._kept[made.id] = Kept(made, Stack(layers), image, lease, Proof())
         return made
 
     def find(self, snapshot: Snapshot) -> Kept:
@@ -68,6 +70,10 @@ class Snapshots:
     def all(self) -> tuple[Snapshot, ...]:
         """Those that can be used, the oldest first."""
         return tuple(kept.snapshot for kept in self._kept.values())
+
+    def replace(self, lowest: tuple[Layer, ...], one: Layer) -> None:
+        for kept in self._kept.values():
+            kept.stack.replace(lowest, one)
 
     def drop(self, id: str) -> None:
         """Twice is fine. Sandboxes made of it live on."""

@@ -23,13 +23,14 @@ from excise.storage.storekeeper import Storekeeper
 from excise.substrate import Capabilities, Snapshot, require
 from excise.substrates.namespace import cgroups, plan, request
 from excise.substrates.namespace.building import Builder
-from excise.substrates.namespace.handle import NamespaceHandle, Start
+from excise.substrates.namespace.handle import NamespaceHandle
 from excise.substrates.namespace.launcher import Launcher
 from excise.substrates.namespace.layers import Stack
 from excise.substrates.namespace.place import Place
 from excise.substrates.namespace.roots import Roots
 from excise.substrates.namespace.shell import Shells
 from excise.substrates.namespace.snapshots import Snapshots
+from excise.substrates.namespace.states import Shared, Start
 
 _SCRATCH_BYTES = 1 << 18
 _ALL_UIDS = 65536
@@ -46,10 +47,15 @@ class _Found(NamedTuple):
 class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
     """Sandboxes of user, mount, pid, net, ipc, uts and cgroup namespaces, made by a launcher of this substrate's own."""
 
-    def __init__(self, *, sudo: bool = False) -> None:
-        """`sudo`: programs inside may gain privileges by set-user-ID files, as images that use sudo need; else they may not."""
-        self.address = "namespace?sudo=1" if sudo else "namespace"
+    def __init__(self, *, sudo: bool = False, prove: bool = False) -> None:
+        """`sudo`: programs inside may gain privileges by set-user-ID files, as images that use sudo need; else they may not.
+
+        `prove`: every reset and every sandbox of a snapshot is proved to begin with the state it should, by digests.
+        """
+        options = "&".join(f"{name}=1" for name, chosen in (("sudo", sudo), ("prove", prove)) if chosen)
+        self.address = f"namespace?{options}" if options else "namespace"
         self._sudo = sudo
+        self._prove = prove
         self._requests = Requests[NamespaceHandle](self.address)
         self._snapshots = Snapshots(self.address)
         self._storekeeper = Storekeeper()
@@ -169,7 +175,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
             self._requests.forget(handle)
             await handle.shut_door()
             await launcher.close(place)
-            handle.leave()
+            await handle.leave()
 
         handle = NamespaceHandle(
             link,
@@ -184,8 +190,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
             lease_s=lease_s,
             start=start,
             roots=roots,
-            snapshots=self._snapshots,
-            storekeeper=self._storekeeper,
+            shared=Shared(self._snapshots, self._storekeeper, self._prove),
         )
         return handle
 
@@ -249,9 +254,11 @@ def _capabilities(hello: request.Answer, groups: cgroups.Groups) -> Capabilities
     kept_apart: set[Literal["files", "processes", "network", "ipc", "users"]] = {"files", "processes", "network", "ipc"}
     if not hello.number(request.TAG_ROOTLESS):
         kept_apart.add("users")
+    has_layers = bool(hello.number(request.TAG_LAYERS))
     return Capabilities(
         isolates=frozenset(kept_apart),
-        snapshot="files" if hello.number(request.TAG_LAYERS) else None,
+        snapshot="files" if has_layers else None,
+        diff=frozenset({"start", "snapshot"}) if has_layers else frozenset(),
         stream=True,
         sessions=True,
         pty=True,

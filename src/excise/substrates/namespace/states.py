@@ -1,0 +1,165 @@
+"""The states of one sandbox: taken, gone back to, compared, proved."""
+
+from typing import NamedTuple
+
+from excise.errors import SpecError
+from excise.guest.link import Link
+from excise.spec import Spec
+from excise.storage.background import to_end
+from excise.storage.image import Image
+from excise.storage.storekeeper import Storekeeper
+from excise.substrate import Change, SessionState, Snapshot
+from excise.substrates.namespace import changes, proof
+from excise.substrates.namespace.depth import Depth
+from excise.substrates.namespace.layers import Layer, Stack
+from excise.substrates.namespace.place import close_all
+from excise.substrates.namespace.roots import Roots, open_directory
+from excise.substrates.namespace.snapshots import Kept, Snapshots
+
+
+class Start(NamedTuple):
+    """What a sandbox's present life began with."""
+
+    spec: Spec
+    """As it was asked for."""
+    image: Image
+    snapshot: Snapshot | None = None
+    built: bool = False
+    """Whether the spec's steps are in the image's layers."""
+    is_step: bool = False
+    """It is made for what one step writes, and for nothing else."""
+
+
+class Shared(NamedTuple):
+    """What the sandboxes of a substrate share."""
+
+    snapshots: Snapshots
+    storekeeper: Storekeeper
+    prove: bool
+
+
+class States:
+    """Where a sandbox is, and where it can go."""
+
+    def __init__(self, link: Link, start: Start, roots: Roots, shared: Shared) -> None:
+        self.start = start
+        self.roots = roots
+        self._link = link
+        self._snapshots, self._storekeeper, self._prove = shared
+        self._depth = Depth(roots, shared.snapshots, shared.storekeeper)
+        self._began = Stack(roots.stack.layers)
+
+    # ---- layers
+
+    async def _present(self, *, alive: bool) -> Stack:
+        """All layers of the present state, held for the caller. `alive`: something is known to live in the sandbox."""
+        # To its end: an upper that was sealed is under the sandbox, whoever gave up waiting for it.
+        if not alive and await to_end(self._seal()) is not None:
+            await self._depth.bound()
+            return Stack(self.roots.stack.layers)
+        copied = await self._copy()
+        try:
+            return Stack((copied, *self.roots.stack.layers))
+        finally:
+            copied.release()  # the stack has it
+
+    async def _seal(self) -> Layer | None:
+        try:
+            return await self.roots.seal()
+        except Exception as error:
+            self._link.fail(str(error))
+            raise
+
+    async def _copy(self) -> Layer:
+        """Whatever lives stands still while what is written is copied."""
+        try:
+            await self._link.freeze()
+            return await self.roots.copy(self._storekeeper)
+        finally:
+            self._link.thaw()
+
+    # ---- snapshot and reset
+
+    async def take(self, sessions: tuple[SessionState, ...], *, alive: bool, lease_s: float) -> Snapshot:
+        present = await self._present(alive=alive)
+        try:
+            if self._prove:
+                await proof.record(self._storekeeper, self.roots, present.layers)
+            parent = None if self.start.snapshot is None else self.start.snapshot.id
+            return self._snapshots.keep(
+                present.layers, self.start.image, self.start.spec, parent=parent, lease_s=lease_s, sessions=sessions
+            )
+        finally:
+            present.release()
+
+    def find(self, snapshot: Snapshot) -> Kept:
+        """Raises SpecError if the sandbox cannot go there."""
+        kept = self._snapshots.find(snapshot)
+        if kept.snapshot.spec != self.start.spec:
+            raise SpecError("a sandbox goes back to states of its own spec only: make another one of this snapshot")
+        return kept
+
+    def began(self, kept: Kept) -> None:
+        """A life has begun that starts with this snapshot."""
+        self.start = self.start._replace(snapshot=kept.snapshot)
+        self._begin(Stack(self.roots.stack.layers))
+
+    async def begin_here(self) -> None:
+        """The spec's steps are done: what they wrote is the start, and no change."""
+        self._begin(await self._present(alive=False))
+
+    def _begin(self, stack: Stack) -> None:
+        self._began.release()
+        self._began = stack
+
+    async def prove(self, *, asked: bool) -> None:
+        """Of a life that begins with a snapshot, before anything runs in it: that it is the state it should be."""
+        if (asked or self._prove) and self.start.snapshot is not None:
+            kept = self._snapshots.find(self.start.snapshot)
+            await kept.proof.check(self._storekeeper, self.roots)
+
+    # ---- difference
+
+    async def diff(self, since: Snapshot | None, *, contents: bool, mounted: tuple[str, ...]) -> tuple[Change, ...]:
+        """What is otherwise than in `since`, or than when the life began."""
+        theirs = self._began.layers if since is None else self._snapshots.find(since).stack.layers
+        own = self.roots.stack.layers
+        same = _common(own, theirs)
+        held = Stack((*own, *theirs))
+        opened: list[int] = []
+        try:
+            opened.append(upper := await self.roots.open_upper())
+            ours = [upper, *await self._opened(own[: len(own) - same], opened)]
+            others = await self._opened(theirs[: len(theirs) - same], opened)
+            below = await self._opened(own[len(own) - same :], opened)
+            for directory in (*self.start.image.over, self.start.image.root):
+                opened.append(lowest := open_directory(directory))
+                below.append(lowest)
+            found = await self._storekeeper.diff(ours, [*others, *below], contents=contents)
+            back = await self._storekeeper.diff(others, [*ours, *below], contents=contents) if others else []
+        finally:
+            close_all(opened)
+            held.release()
+        told = changes.told(found, back, mounted=mounted, made=self.roots.directories)
+        return tuple(told if contents else changes.without_contents(told))
+
+    async def _opened(self, layers: tuple[Layer, ...], opened: list[int]) -> list[int]:
+        some = await self.roots.open_layers(layers)
+        opened += some
+        return some
+
+    async def leave(self) -> None:
+        """After the sandbox was removed: its layers are nobody's of it any more."""
+        await self._depth.close()
+        self._began.release()
+        self.roots.stack.release()
+
+
+def _common(one: tuple[Layer, ...], other: tuple[Layer, ...]) -> int:
+    """How many layers are the same, from the lowest on."""
+    same = 0
+    for left, right in zip(reversed(one), reversed(other), strict=False):
+        if left is not right:
+            break
+        same += 1
+    return same
