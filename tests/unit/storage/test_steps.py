@@ -208,6 +208,18 @@ def test_what_is_not_used_goes_when_its_lease_ends_and_what_is_in_use_stays(tmp_
     _with(tmp_path, after)
 
 
+def test_a_longer_row_is_found_where_a_shorter_is_not_leased_any_more(tmp_path: Path) -> None:
+    first = tmp_path / "home/saved/steps" / f"{keys(SPEC, IMAGE, {})[0]}.json"
+
+    async def build(layers: StepLayers, builder: Builder) -> None:
+        assert _names(await layers.layers_for(SPEC, IMAGE, builder.build)) == [["two"], ["one"]]
+        assert builder.done == ["one over 0", "two over 1"]
+
+    _with(tmp_path, build)
+    first.unlink()
+    _with(tmp_path, build)
+
+
 def test_a_lease_is_renewed_by_use(tmp_path: Path) -> None:
     record = tmp_path / "home/saved/steps" / f"{keys(SPEC, IMAGE, {})[1]}.json"
 
@@ -235,6 +247,7 @@ def _changed(**fields: Any) -> Spec:
         _changed(steps=(Step("one", (Shell("echo one", user="9"),)), TWO)),
         _changed(steps=(Step("one", (Write("/x", b"\0\xff"),)), TWO)),
         _changed(deps="make"),
+        _changed(repo="https://example.org/r@1234"),
     ],
 )
 def test_a_key_changes_with_what_steps_see(spec: Spec) -> None:
@@ -262,6 +275,11 @@ def test_a_key_changes_with_the_image_and_the_substrates_terms() -> None:
 )
 def test_a_key_does_not_change_with_terms(spec: Spec) -> None:
     assert keys(spec, IMAGE, {}) == keys(SPEC, IMAGE, {})
+
+
+def test_steps_in_a_session_are_run_in_each_sandbox() -> None:
+    assert not is_shared(_changed(steps=(ONE, Step("s", (Shell("cd /opt", session="main"),)))))
+    assert is_shared(SPEC)
 
 
 @pytest.mark.parametrize(
