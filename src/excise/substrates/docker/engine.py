@@ -88,12 +88,11 @@ class Engine:
         return [{key: entry[key] for key in ("Id", "Names", "Labels", "Created")} for entry in found]
 
     async def images(self, label: str) -> list[dict[str, Any]]:
-        """Id, names and labels of the images that carry this label with a value, the latest first."""
+        """Id, names and labels of the images that carry this label with a value."""
         docker = await self.docker()
         with self.refusals():
             found = cast("list[dict[str, Any]]", await docker.images.list(filters={"label": [label]}, all="true"))
-        mine = [entry for entry in found if (entry.get("Labels") or {}).get(label)]
-        return sorted(mine, key=lambda entry: entry["Created"], reverse=True)
+        return [entry for entry in found if (entry.get("Labels") or {}).get(label)]
 
     async def show(self, id: str) -> dict[str, Any]:
         return await self.container(id).show()

@@ -19,6 +19,8 @@ from excise.substrates.docker.engine import Engine
 from excise.substrates.docker.images import SNAPSHOTS, Images, missing
 
 _GONE, _IN_USE = 404, 409
+_GOING = "unrecognized image ID"
+"""What the daemon says of an image that is being removed at the same moment."""
 
 
 def reference(snapshot: Snapshot) -> str:
@@ -32,8 +34,8 @@ class Snapshots:
         self.engine = engine
         self.images = images
         self._address = address
-        self._discarded: set[str] = set()
-        """Those whose image was still needed, by a sandbox or a later snapshot: it goes with the last of them."""
+        self._discarded: dict[str, str] = {}
+        """Those whose image, by its id, was still needed by a sandbox or a later snapshot: it goes with the last of them."""
         self._background: set[Task[None]] = set()
 
     async def take(
@@ -77,12 +79,13 @@ class Snapshots:
         try:
             return msgspec.structs.replace(await self.images.prepare(snapshot.spec.image), reference=reference(snapshot))
         except SpecError:
-            if not await self._is_there(snapshot):
+            if await self._inspected(reference(snapshot)) is None:
                 raise missing(reference(snapshot)) from None
             raise
 
-    async def _is_there(self, snapshot: Snapshot) -> bool:
-        return await self.engine.get(f"images/{reference(snapshot)}/json") is not None
+    async def _inspected(self, image: str) -> dict[str, Any] | None:
+        shown = await self.engine.get(f"images/{image}/json")
+        return None if shown is None else msgspec.json.decode(shown)
 
     async def create(self, name: str, config: dict[str, Any]) -> str:
         """A container, not started yet; cancelled, none is left."""
@@ -103,10 +106,10 @@ class Snapshots:
 
     async def discard(self, snapshot: Snapshot) -> None:
         """Twice is fine. Under a sandbox of it the image loses its name only: nobody else can begin with it."""
-        if await self._delete(reference(snapshot), force=True):
-            await self._sweep()
-        else:
-            self._discarded.add(snapshot.id)
+        image = await self._inspected(reference(snapshot))
+        if image is not None and not await self._delete(reference(snapshot), force=True):
+            self._discarded[snapshot.id] = image["Id"]
+        await self._sweep()
 
     async def _delete(self, image: str, *, force: bool) -> bool:
         """Whether nothing of it is left."""
@@ -118,31 +121,32 @@ class Snapshots:
                 # Only this one: the daemon would go on with nameless images it came from, which may be the user's.
                 done = await docker.images.delete(image, force=force, noprune=True)
             except DockerError as error:
-                if error.status not in (_GONE, _IN_USE):
+                gone = error.status == _GONE or _GOING in error.message
+                if not gone and error.status != _IN_USE:
                     raise
-                return error.status == _GONE
+                return gone
         return any("Deleted" in entry for entry in done)
 
     async def _sweep(self) -> None:
         """Remove the images of discarded snapshots that nothing needs any more."""
-        if not self._discarded:
-            return
-        left: set[str] = set()
-        for image in await self.engine.images(container.SNAPSHOT):
-            id = image["Labels"][container.SNAPSHOT]  # noqa: A001 - what a snapshot's id is called
-            if id in self._discarded and not _names(image) and not await self._delete(image["Id"], force=False):
-                left.add(id)
-        self._discarded &= left
+        progress = True
+        while progress:  # one may be what another was made of
+            progress = False
+            for id, image in tuple(self._discarded.items()):  # noqa: A001 - what a snapshot's id is called
+                shown = await self._inspected(image)
+                named = shown is not None and _names(shown)  # by the user, who wants to keep it
+                if named or shown is None or await self._delete(image, force=False):
+                    progress = self._discarded.pop(id, None) is not None or progress
 
     async def collect(self) -> tuple[str, ...]:
         """Remove the snapshots whose lease ran out and which no sandbox is made of, and say which."""
+        over = [image for image in await self.engine.images(container.SNAPSHOT) if _is_over(image)]
         taken: list[str] = []
-        for image in await self.engine.images(container.SNAPSHOT):
-            id = image["Labels"][container.SNAPSHOT]  # noqa: A001 - what a snapshot's id is called
-            names, left_s = _names(image), container.listed(image).lease_left_s
-            expired = left_s is not None and left_s < 0 and names == [f"{SNAPSHOTS}:{id}"]
-            if (expired or not names) and await self._delete(names[0] if names else image["Id"], force=False):
-                taken.append(id)
+        progress = True
+        while progress:  # one may be what another was made of
+            left = [image for image in over if not await self._delete((_names(image) or [image["Id"]])[0], force=False)]
+            taken += [image["Labels"][container.SNAPSHOT] for image in over if image not in left]
+            progress, over = len(left) < len(over), left
         return tuple(taken)
 
     def remove_later(self, container_id: str, start: Snapshot | None) -> Task[None]:
@@ -164,6 +168,13 @@ class Snapshots:
     async def settled(self) -> None:
         """Return once nothing goes on in the background."""
         await gather(*self._background, return_exceptions=True)
+
+
+def _is_over(image: dict[str, Any]) -> bool:
+    """Whether it was discarded, or its lease ran out. One that the user gave a name of their own is the user's."""
+    names, left_s = _names(image), container.listed(image).lease_left_s
+    expired = left_s is not None and left_s < 0
+    return not names or (expired and names == [f"{SNAPSHOTS}:{image['Labels'][container.SNAPSHOT]}"])
 
 
 def _names(image: dict[str, Any]) -> list[str]:
