@@ -70,7 +70,7 @@ def _raw(process: Process) -> Generator[None]:
 
     before = termios.tcgetattr(descriptor)
     try:
-        tty.setraw(descriptor)
+        tty.setraw(descriptor, termios.TCSADRAIN)  # and not TCSAFLUSH: what was typed ahead is not lost
         loop.add_signal_handler(signal.SIGWINCH, resized)
         yield
     finally:

@@ -159,14 +159,15 @@ class Door:
         try:
             await records.send(writer, records.Done())
             await asyncio.wait((heard, told), return_when=asyncio.FIRST_COMPLETED)
-            if told.done():
-                told.result()
         finally:
             for task in (heard, told):
                 task.cancel()
             await asyncio.gather(heard, told, return_exceptions=True)
             with contextlib.suppress(SandboxLost):
                 await finish(process.kill())
+        if not told.cancelled():
+            told.result()
+            await records.send(writer, records.Done())
 
     async def _follow(self, writer: asyncio.StreamWriter) -> None:
         if self._journal is None:

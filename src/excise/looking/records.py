@@ -56,7 +56,10 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
-    """Answered by Done once it runs, then by Happened until its exit; Data, Resize, Signal and DataEnd may follow it."""
+    """Answered by Done once it runs, then by Happened until Exited, and by Done when all that it started is dead.
+
+    Data, Resize, Signal and DataEnd may follow it.
+    """
 
     action: Command
 

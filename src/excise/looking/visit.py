@@ -178,6 +178,7 @@ class VisitedProcess:
                 case records.Happened(stream, data):
                     yield Output(stream, data)
                 case records.Exited(observation):
+                    await self._owner.expect(records.Done)  # what it left running is dead
                     await self.kill()
                     yield Exit(observation)
                     return
