@@ -7,7 +7,9 @@ import hashlib
 import io
 import json
 import platform
+import re
 import struct
+import subprocess
 import tarfile
 import urllib.request
 from collections.abc import Callable, Sequence
@@ -153,8 +155,8 @@ def _put_manifest(url: str, body: bytes, media_type: str) -> None:
     urllib.request.urlopen(request, timeout=30).close()
 
 
-def awkward(count: int, *, across: bool = True) -> list[bytes]:
-    """`count` layers, 21 or more, with all that a layer can do to those below it; `across`: with hard links into them too."""
+def awkward(count: int, *, strange: bool = True) -> list[bytes]:
+    """`count` layers, 21 or more, with all that layers do; `strange`: also what Docker refuses, hard links into lower ones."""
     layers = [
         tar(
             *(entry(name, kind=DIR) for name in ("etc", "bin", "d", "d/sub", "opaque", "whole", "owned", "deep")),
@@ -189,9 +191,18 @@ def awkward(count: int, *, across: bool = True) -> list[bytes]:
         tar(entry("deep/ünïcode", b"x"), entry("deep/\udcff-no-text", b"x"), entry("deep/pipe", kind=FIFO)),
         tar(entry("dangling", kind=LINK, linkname="/nowhere/at/all"), entry("mode-0", b"x", mode=0)),
         tar(),
-        tar(entry("etc/late", b"late"), entry("etc/.wh.late")),
     ]
-    if across:
+    if strange:
+        layers.append(tar(entry("etc/late", b"late"), entry("etc/.wh.late")))
         layers.append(tar(entry("across", kind=HARD, linkname="linked"), entry("d/across", kind=HARD, linkname="d/sub/kept")))
     layers += [tar(entry("changed", str(number).encode()), entry(f"n/{number}", b"n")) for number in range(count - len(layers))]
     return layers
+
+
+def programs(*paths: str) -> bytes:
+    """A layer with these programs of this machine's, and the libraries they are linked with."""
+    files = {path: path for path in paths}
+    for path in paths:
+        linked = subprocess.run(["ldd", path], capture_output=True, text=True, check=True, timeout=20).stdout
+        files |= {found: found for found in re.findall(r"(?:=> )?(/\S+) \(0x", linked)}
+    return tar(*(entry(name.lstrip("/"), Path(path).read_bytes(), mode=0o755) for name, path in sorted(files.items())))

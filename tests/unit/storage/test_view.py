@@ -36,7 +36,7 @@ def inside(script: str, *, cwd: Path) -> str:
 
 
 def test_it_is_what_overlayfs_shows(home: Path, tmp_path: Path, must_work: Callable[[str, str], None]) -> None:
-    layers = awkward(24, across=False)
+    layers = awkward(24, strange=False)
     image = made(tmp_path, *layers)
     store = LayerStore(home)
     for number, one in enumerate(image.layers):
