@@ -104,10 +104,10 @@ def test_a_shell_at_a_terminal(address: str) -> None:
                 seen.process.send_signal(signal.SIGWINCH)
                 seen.press("until test \"$(stty size)\" = '40 120'; do :; done; echo resized-$((1 + 1))\n")
                 await seen.shows("resized-2")
-                seen.press("trap 'echo caught-$((2 + 1))' INT; sleep 1000\n")
-                await asyncio.sleep(0.5)  # the shell must have begun to wait for it: a key that comes before is another's
-                seen.press("\x03")
-                await seen.shows("caught-3")
+                seen.press("sh -c 'echo asleep-$((1 + 2)); exec sleep 1000'\n")
+                await seen.shows("asleep-3")
+                seen.press("\x03echo interrupted-$((2 + 2))\n")
+                await seen.shows("interrupted-4")
                 seen.press("exit 5\n")
                 assert await seen.code() == 5
                 assert seen.restored

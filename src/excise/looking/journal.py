@@ -13,7 +13,7 @@ from excise.errors import SpecError
 from excise.looking.names import short
 from excise.spec import Spec
 from excise.trace import Span
-from excise.trajectory import Line, Recorder
+from excise.trajectory import HIDDEN, Line, Recorder
 
 VARIABLE = "EXCISE_JOURNAL"
 """The directory in which every sandbox of a process writes a journal."""
@@ -43,7 +43,27 @@ def with_journal(recorder: Recorder | None, id: str, spec: Spec, *, snapshot: bo
 
 def printed_to(recorder: Recorder | None) -> Callable[[Event], None] | None:
     """Whom a started command's output is told to, if a journal is kept."""
-    return recorder.heard if isinstance(recorder, Journal) else None
+    return Heard(recorder).heard if isinstance(recorder, Journal) else None
+
+
+class Heard:
+    """One started command's output on its way to the journal. A secret may come in two pieces: their ends are held back."""
+
+    def __init__(self, journal: "Journal") -> None:
+        self._journal = journal
+        self._held = {"stdout": b"", "stderr": b""}
+
+    def heard(self, event: Event) -> None:
+        """A piece of its output, or its end."""
+        if isinstance(event, Output):
+            came = self._journal.concealed(self._held[event.stream] + event.data)
+            safe = len(came) - self._journal.longest_bytes + 1 if self._journal.longest_bytes else len(came)
+            self._held[event.stream] = came[max(0, safe) :]
+            self._journal.printed(came[: max(0, safe)])
+            return
+        for stream in self._held:
+            self._journal.printed(self._held[stream])
+        self._journal.ended(event.observation)
 
 
 class Journal(Recorder):
@@ -59,20 +79,38 @@ class Journal(Recorder):
         if self._also is not None:
             self._also.acted(action, span, seen)
         line = self._line(action, span, seen)
-        self._write(line if seen is None else msgspec.structs.replace(line, printed=_text(seen)))
+        self._write(line if seen is None else msgspec.structs.replace(line, printed=self._text(seen)))
 
     def did(self, verb: str, span: Span) -> None:
         if self._also is not None:
             self._also.did(verb, span)
         super().did(verb, span)
 
-    def heard(self, event: Event) -> None:
-        """A piece of a started command's output, or its end."""
-        if isinstance(event, Output):
-            self._write(Line(sandbox=self._sandbox, verb=OUTPUT, printed=_cut(event.data).decode("utf-8", "replace")))
-            return
-        seen = event.observation
-        self._write(Line(sandbox=self._sandbox, verb=OUTPUT, printed=_text(seen), end=seen.end, exit_code=seen.exit_code))
+    @property
+    def longest_bytes(self) -> int:
+        """Of the secrets."""
+        return max((len(secret.encode()) for secret in self._secrets), default=0)
+
+    def concealed(self, data: bytes) -> bytes:
+        """`data` without a secret: before any of it is cut off, which could leave a part of one."""
+        for secret in self._secrets:
+            data = data.replace(secret.encode(), HIDDEN.encode()) if secret else data
+        return data
+
+    def printed(self, data: bytes) -> None:
+        """What a started command has printed."""
+        if data:
+            self._write(Line(sandbox=self._sandbox, verb=OUTPUT, printed=_cut(data).decode("utf-8", "replace")))
+
+    def ended(self, seen: Observation) -> None:
+        """How it ended."""
+        line = Line(sandbox=self._sandbox, verb=OUTPUT, printed=self._text(seen), end=seen.end, exit_code=seen.exit_code)
+        self._write(line)
+
+    def _text(self, seen: Observation) -> str:
+        if seen.parts:
+            return "".join(map(self._text, seen.parts))
+        return _cut(self.concealed(seen.stdout + seen.stderr)).decode("utf-8", "replace")
 
     def close(self) -> None:
         if self._also is not None:
@@ -104,12 +142,6 @@ class Journal(Recorder):
         for told in self._followers:
             told.put_nowait(data)
         return data
-
-
-def _text(seen: Observation) -> str:
-    if seen.parts:
-        return "".join(map(_text, seen.parts))
-    return _cut(seen.stdout + seen.stderr).decode("utf-8", "replace")
 
 
 def _cut(data: bytes) -> bytes:
