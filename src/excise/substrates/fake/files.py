@@ -237,6 +237,8 @@ class Tree:
             raise refusal(errno.ENOTEMPTY, target)
         if goal.node is not None and isinstance(source.node, Directory) and not isinstance(goal.node, Directory):
             raise refusal(errno.ENOTDIR, target)
+        if _holds(source.node, goal.directory):
+            raise refusal(errno.EINVAL, target)
         if goal.node is not None:
             self._forget(goal.node)
         del source.directory.entries[source.name]
@@ -273,6 +275,11 @@ def _parts(path: str) -> list[str]:
     if "\0" in path:
         raise refusal(errno.EINVAL, path)
     return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def _holds(node: Node, directory: Directory) -> bool:
+    """Whether `directory` is `node` or somewhere below it."""
+    return node is directory or (isinstance(node, Directory) and any(_holds(one, directory) for one in node.entries.values()))
 
 
 def _may_change(directory: Directory, who: Who) -> None:
