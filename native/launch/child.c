@@ -180,6 +180,14 @@ static int name_and_network(struct child *child)
     return error;
 }
 
+static bool over_layers(const struct plan *plan)
+{
+    for (size_t index = 0; index < plan->lower_count; index++)
+        if (!plan->lowers[index].path)
+            return true;
+    return false;
+}
+
 static int build_root(struct child *child)
 {
     child->root = (struct root){
@@ -187,6 +195,7 @@ static int build_root(struct child *child)
         .clones = child->clones,
         .lower_count = child->start->plan->lower_count,
         .has_upper = child->start->has_upper,
+        .over_layers = over_layers(child->start->plan),
         .scratch = -1,
         .users = child->start->users,
         .host_root = child->start->host_root,

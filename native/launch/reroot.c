@@ -36,7 +36,7 @@ static int build(struct reroot *reroot, struct failure *failure)
 
     root->clones = reroot->clones;
     root->lower_count = reroot->offer.lowers;
-    root->has_upper = root->again = true;
+    root->has_upper = root->again = root->over_layers = true;
     root->keeps_scratch = reroot->offer.seals;
     error = root_build(root, failure);
     if (!error)

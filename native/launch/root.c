@@ -208,8 +208,17 @@ int root_enter(struct failure *failure)
     return leave_old_root(failure);
 }
 
-/* Every directory that is missing on the way, and `path` itself. */
-static int make_directories(const char *path, struct failure *failure)
+/* Takes away what is no directory, or leads to none. */
+static void clear(const char *path)
+{
+    struct stat status;
+
+    if (stat(path, &status) || !S_ISDIR(status.st_mode))
+        unlink(path);
+}
+
+/* Every directory that is missing on the way, and `path` itself. With `clears`, whatever is there and is none makes room. */
+static int make_directories(const char *path, bool clears, struct failure *failure)
 {
     char part[4096];
     size_t length = strlen(path);
@@ -223,6 +232,8 @@ static int make_directories(const char *path, struct failure *failure)
         if (path[end] != '/' && path[end] != '\0')
             continue;
         part[end] = '\0';
+        if (clears)
+            clear(part);
         error = make_directory(part, 0755, failure);
         if (error)
             return error;
@@ -231,7 +242,7 @@ static int make_directories(const char *path, struct failure *failure)
     return 0;
 }
 
-static int make_target(int source, const char *path, struct failure *failure)
+static int make_target(int source, const char *path, bool clears, struct failure *failure)
 {
     char parent[4096];
     struct stat status;
@@ -241,15 +252,17 @@ static int make_target(int source, const char *path, struct failure *failure)
     if (fstat(source, &status))
         return fail(failure, errno, "look at what is shown as %s", path);
     if (S_ISDIR(status.st_mode))
-        return make_directories(path, failure);
+        return make_directories(path, clears, failure);
     if ((size_t)(name - path) >= sizeof parent)
         return fail(failure, ENAMETOOLONG, "make %s", path);
     memcpy(parent, path, (size_t)(name - path));
     parent[name - path] = '\0';
     if (parent[0] != '\0')
-        error = make_directories(parent, failure);
+        error = make_directories(parent, clears, failure);
     if (error)
         return error;
+    if (clears && rmdir(path) && errno == ENOTDIR)
+        unlink(path);
     file = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
     if (file < 0)
         return fail(failure, errno, "make %s", path);
@@ -352,10 +365,11 @@ int root_binds(const struct root *root, struct failure *failure)
         const char *target = root->plan->binds[index].target;
 
         error = attach(source, target, failure);
-        if (error != -ENOENT)
+        /* Who lived in the layers may have put anything there: that must not decide whether there is a sandbox. */
+        if (error != -ENOENT && !(root->over_layers && error))
             continue;
         *failure = (struct failure){0}; /* it is not there yet: that is none */
-        error = make_target(source, target, failure);
+        error = make_target(source, target, root->over_layers, failure);
         if (!error)
             error = attach(source, target, failure);
     }
@@ -374,7 +388,7 @@ int root_directories(const struct root *root, struct failure *failure)
     int error = 0;
 
     for (size_t index = 0; !error && index < root->plan->directory_count; index++)
-        error = make_directories(root->plan->directories[index], failure);
+        error = make_directories(root->plan->directories[index], root->over_layers, failure);
     return error;
 }
 

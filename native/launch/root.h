@@ -15,6 +15,7 @@ struct root {
     size_t lower_count; /* among them */
     bool has_upper;     /* so: the last of them is the upper; else it is made here */
     bool again;         /* it takes the place of another one of this sandbox's */
+    bool over_layers;   /* some of its lowers were sandboxes' uppers */
     bool keeps_scratch; /* and has /tmp and /dev/shm as that had them */
     uint32_t users;
     bool host_root; /* the sandbox's root has the id of the host's, and of what that owns in /proc */

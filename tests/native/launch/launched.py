@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from excise.guest import wire
 
-CREATE, CLOSE = 1, 2
-HELLO, READY, FAILED, GONE = 16, 17, 18, 19
+CREATE, CLOSE, ROOT, DROP, OPEN, MAKE = range(1, 7)
+HELLO, READY, FAILED, GONE, ROOTED, OPENED = range(16, 22)
 LOWER, BIND, HOSTNAME, DISK_BYTES, INODES, CGROUP, WRITE, PRIVILEGES, LISTEN, SHELL, MAKE_DIR, DEVICE, HOME = range(64, 77)
-USERS, ROOTLESS = 96, 97
+LAYER, SEAL = 77, 78
+USERS, ROOTLESS, LAYERS, SIZE_BYTES = 96, 97, 98, 104
 STEP, ERRNO, MESSAGE = 112, 113, 114
 
 PATIENCE_S = 30
@@ -62,6 +63,7 @@ class Box:
         self.pidfd = -1
         self.listener: socket.socket | None = None
         self._actions = 0
+        self._epoch = 1
 
     @property
     def pid(self) -> int:
@@ -70,14 +72,24 @@ class Box:
         return next(int(line.split()[1]) for line in lines if line.startswith("Pid:"))
 
     def greet(self) -> None:
-        self.link.sendall(wire.hello(1, [("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")], "/", None))
-        assert self._frame()[0].type == wire.HELLO
+        self._hello()
+
+    def live_again(self) -> None:
+        """Begin another life, in the root that it is given."""
+        self._epoch += 1
+        self._hello(root=True)
+
+    def _hello(self, *, root: bool = False) -> None:
+        self.link.sendall(wire.hello(self._epoch, [("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")], "/", None, root=root))
+        while (frame := self._frame()[0]).epoch != self._epoch:
+            pass  # of the life before
+        assert frame.type == wire.HELLO
 
     def run(self, *argv: str) -> tuple[int | None, str]:
         """The exit code and what was printed, both streams together."""
         self._actions += 1
         fields = b"".join(wire.field(wire.TAG_ARG, word.encode()) for word in argv)
-        self.link.sendall(wire.request(wire.RUN, self._actions, 1, fields, wire.FLAG_MERGE))
+        self.link.sendall(wire.request(wire.RUN, self._actions, self._epoch, fields, wire.FLAG_MERGE))
         printed = b""
         while True:
             header, payload = self._frame()
@@ -92,7 +104,7 @@ class Box:
         """A file, by a file action."""
         self._actions += 1
         fields = wire.number(wire.TAG_OPERATION, wire.FILE_READ) + wire.field(wire.TAG_PATH, path.encode())
-        self.link.sendall(wire.request(wire.FILE, self._actions, 1, fields, 0))
+        self.link.sendall(wire.request(wire.FILE, self._actions, self._epoch, fields, 0))
         content = b""
         while (frame := self._frame())[0].type != wire.ENDED:
             content += frame[1]
