@@ -3,13 +3,16 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 import excise
@@ -406,5 +409,51 @@ def test_a_sandbox_with_the_hosts_network_is_not_let_in(runs_here: Callable[[str
             assert own.ok, own.text
             seen = await box.run(["/usr/bin/python3", "-c", script])
             assert seen.text == "b''\n" or "ConnectionResetError" in seen.text or "BrokenPipeError" in seen.text, seen.text
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def ordinary_user(must_work: Callable[[str, str], None]) -> Generator[list[str]]:
+    """The words that start Python as an ordinary user, who has no range of uids."""
+    if os.geteuid() != 0 or shutil.which("useradd") is None:
+        pytest.skip("only root makes users")
+    name = f"excise-l{os.getpid()}"
+    no_ranges = ["-K", "SUB_UID_COUNT=0", "-K", "SUB_GID_COUNT=0"]
+    subprocess.run(["useradd", "--create-home", *no_ranges, name], check=True, timeout=30)
+    try:
+        home = Path(f"~{name}").expanduser()
+        uid = home.stat().st_uid
+        words = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "env", "-i", f"HOME={home}", f"TMPDIR={home}"]
+        words += ["PATH=/usr/bin:/bin", f"PYTHONPATH={Path(excise.__file__).parents[1]}:{Path(msgspec.__file__).parents[1]}"]
+        for python in (sys.executable, "/usr/bin/python3"):
+            if subprocess.run([*words, python, "-c", "import excise"], check=False, timeout=30).returncode == 0:
+                yield [*words, python]
+                return
+        must_work("user", "an ordinary user cannot run Python with our packages")
+    finally:
+        subprocess.run(["userdel", "--remove", name], check=True, timeout=30, stderr=subprocess.DEVNULL)
+
+
+def test_an_ordinary_user_looks_into_his_own_and_root_into_all(namespace: str, ordinary_user: list[str]) -> None:
+    async def as_user(*words: str) -> tuple[int | None, str, str]:
+        program = "import sys; from excise.cli import main; sys.exit(main())"
+        process = await asyncio.create_subprocess_exec(
+            *ordinary_user, "-c", program, *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        out, said = await asyncio.wait_for(process.communicate(), _LIMIT_S)
+        return process.returncode, out.decode(), said.decode()
+
+    async def main() -> None:
+        async with Sandbox(namespace) as roots, owner(ordinary_user, namespace) as (_, name):
+            code, out, said = await as_user("ps", "--json")
+            assert code == 0, said
+            assert [one["id"] for one in json.loads(out) if one["address"] == namespace] == [name]
+            assert (await as_user("shell", name, "--", "sh", "-c", "id -u; exit 4"))[:2] == (4, "0\n")
+            code, _, said = await as_user("shell", roots.id, "--", "true")
+            assert code == 2
+            assert "no live sandbox of yours" in said
+            assert (await listed(name) or {}).get("uid") not in (None, 0)
+            assert (await command("shell", name, "--", "echo", "seen")).out == "seen\n"
 
     asyncio.run(main())

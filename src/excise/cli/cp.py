@@ -27,8 +27,8 @@ else it gets the target's name. Modes, times and links are kept, owners are not;
 comes out of a sandbox cannot be written outside of the target, and no device or set-user-ID bit comes with it.
 
 Examples:
-  excise cp 3f2a9c04d1b7:/work/report.html .
-  excise cp tests 3f2a9c04d1b7:/work
+  excise cp 3f2a9c04d1b7:/srv/report.html .
+  excise cp tests 3f2a9c04d1b7:/srv
   excise cp 3f2a9c04d1b7:/var/log - | tar tv""",
 )
 

@@ -20,7 +20,7 @@ Compared with what it was when it was ready, or last reset. A is added, M modifi
 
 Examples:
   excise diff 3f2a9c04d1b7
-  excise diff 3f2a9c04d1b7 --under /work --patch | git apply --stat""",
+  excise diff 3f2a9c04d1b7 --under /srv --patch | git apply --stat""",
 )
 
 
