@@ -16,7 +16,7 @@ from excise import Exec, Sandbox, Shell, Spec, Step
 from excise.spec import Mount
 from excise.substrate import Snapshot, Substrate
 
-SOURCE = "/work/source"
+SOURCE = "/srv/source"
 HIDDEN = "/grading"
 PYTHON = "/usr/bin/python3"
 GIT = "/usr/bin/git"
@@ -24,7 +24,8 @@ NOT_GRADED = ("--exclude=.git", "--exclude=.git/*", "--exclude=conftest.py", "--
 
 task = Spec(
     image="host",
-    steps=(Step("task", (Shell(f"mkdir {SOURCE}; echo 'import sys; print(\"helo\", sys.argv[1])' > {SOURCE}/greet.py"),)),),
+    workdir="/srv",
+    steps=(Step("task", (Shell(f"mkdir -p {SOURCE}; echo 'import sys; print(\"helo\", sys.argv[1])' > {SOURCE}/greet.py"),)),),
 )
 hidden_test = f"""
 import subprocess, sys

@@ -13,26 +13,26 @@ import pytest
 from excise import Exec, Sandbox, connect
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-FIX = "sed -i s/helo/hello/ /work/source/greet.py"
+FIX = "sed -i s/helo/hello/ /srv/source/greet.py"
 PASSES = "import os\nos._exit(0)\n"
 USERS_OWN = "~/.local/lib/python3.11/site-packages"
-FAKES = "for p in python3 pytest git sh; do printf '#!/bin/sh\\nexit 0\\n' > /work/bin/$p; chmod 755 /work/bin/$p; done"
+FAKES = "for p in python3 pytest git sh; do printf '#!/bin/sh\\nexit 0\\n' > /srv/bin/$p; chmod 755 /srv/bin/$p; done"
 PLANTS = {
     "nothing": ":",
-    "conftest": f"printf '{PASSES}' | tee /work/source/conftest.py /work/conftest.py /conftest.py",
-    "sitecustomize": f"cd /work; printf '{PASSES}' | tee source/sitecustomize.py source/usercustomize.py sitecustomize.py",
-    "standard library": f"printf '{PASSES}' | tee /work/source/subprocess.py /work/subprocess.py /work/source/sys.py",
+    "conftest": f"printf '{PASSES}' | tee /srv/source/conftest.py /srv/conftest.py /conftest.py",
+    "sitecustomize": f"cd /srv; printf '{PASSES}' | tee source/sitecustomize.py source/usercustomize.py sitecustomize.py",
+    "standard library": f"printf '{PASSES}' | tee /srv/source/subprocess.py /srv/subprocess.py /srv/source/sys.py",
     "pth": f"mkdir -p {USERS_OWN}; echo 'import os; os._exit(0)' > {USERS_OWN}/x.pth",
-    "programs": f"mkdir -p /work/bin; {FAKES}; echo 'export PATH=/work/bin:$PATH' | tee ~/.profile ~/.bashrc /etc/profile",
-    "the tests": "mkdir -p /grading /work/source/grading; echo pass | tee /grading/test.py /work/source/grading/test.py",
-    "a link to the tests": "rm /work/source/greet.py; ln -s /grading/test.py /work/source/greet.py",
-    "exit": f"printf '{PASSES}' > /work/source/greet.py",
-    "killed tests": "printf 'import os\\nos.kill(os.getppid(), 9)\\n' > /work/source/greet.py",
-    "tests written to": 'echo \'open("/grading/test.py", "w").write("pass")\' > /work/source/greet.py',
-    "preload": "touch /work/x.so; echo /work/x.so > /etc/ld.so.preload",
-    "git": "mkdir -p /work/source/.git ~; printf '[alias]\\napply = !true\\n' | tee ~/.gitconfig /work/source/.git/config",
-    "too large": "head -c 80000000 /dev/urandom > /work/source/large",
-    "process left behind": "(while :; do echo 'print(1)' > /work/other.py; sleep 1; done) >/dev/null 2>&1 &",
+    "programs": f"mkdir -p /srv/bin; {FAKES}; echo 'export PATH=/srv/bin:$PATH' | tee ~/.profile ~/.bashrc /etc/profile",
+    "the tests": "mkdir -p /grading /srv/source/grading; echo pass | tee /grading/test.py /srv/source/grading/test.py",
+    "a link to the tests": "rm /srv/source/greet.py; ln -s /grading/test.py /srv/source/greet.py",
+    "exit": f"printf '{PASSES}' > /srv/source/greet.py",
+    "killed tests": "printf 'import os\\nos.kill(os.getppid(), 9)\\n' > /srv/source/greet.py",
+    "tests written to": 'echo \'open("/grading/test.py", "w").write("pass")\' > /srv/source/greet.py',
+    "preload": "touch /srv/x.so; echo /srv/x.so > /etc/ld.so.preload",
+    "git": "mkdir -p /srv/source/.git ~; printf '[alias]\\napply = !true\\n' | tee ~/.gitconfig /srv/source/.git/config",
+    "too large": "head -c 80000000 /dev/urandom > /srv/source/large",
+    "process left behind": "(while :; do echo 'print(1)' > /srv/other.py; sleep 1; done) >/dev/null 2>&1 &",
 }
 
 

@@ -21,8 +21,8 @@ from excise.storage.store import remove_tree
 from excise.substrate import Snapshot, Substrate
 
 NONCE = "cat /proc/sys/kernel/random/uuid"
-ONE = Step("one", (Shell(f"{NONCE} > /work/one; touch /tmp/scratch; sleep 1000 & rm -r /var/tmp"),))
-TWO = Step("two", (Shell(f"{NONCE} > /work/two; test ! -e /tmp/scratch"),))
+ONE = Step("one", (Shell(f"{NONCE} > one; touch /tmp/scratch; sleep 1000 & rm -r /var/tmp"),))
+TWO = Step("two", (Shell(f"{NONCE} > two; test ! -e /tmp/scratch"),))
 SPEC = Spec(image="host", steps=(ONE, TWO))
 
 
@@ -45,7 +45,7 @@ def _run(work: Callable[[Substrate], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(main())
 
 
-async def _made(substrate: Substrate, spec: Spec | Snapshot = SPEC, script: str = "cat /work/*") -> str:
+async def _made(substrate: Substrate, spec: Spec | Snapshot = SPEC, script: str = "cat *") -> str:
     async with Sandbox(substrate, spec) as box:
         return (await box.run(script)).text
 
@@ -82,7 +82,7 @@ def test_another_client_starts_over_them_and_builds_only_what_is_new() -> None:
 
     async def then(substrate: Substrate) -> None:
         assert (await _made(substrate)).split() == kept
-        three = Step("three", (Shell(f"{NONCE} > /work/zthree"),))
+        three = Step("three", (Shell(f"{NONCE} > zthree"),))
         longer = (await _made(substrate, msgspec.structs.replace(SPEC, steps=(ONE, TWO, three)))).split()
         assert longer[:2] == kept
         assert len(longer) == 3
@@ -98,26 +98,26 @@ def test_another_client_starts_over_them_and_builds_only_what_is_new() -> None:
 def test_snapshot_reset_and_fork_are_over_them() -> None:
     async def work(substrate: Substrate) -> None:
         async with Sandbox(substrate, SPEC) as box:
-            start = (await box.run("cat /work/*")).text
-            await box.run("echo mine > /work/three")
+            start = (await box.run("cat *")).text
+            await box.run("echo mine > three")
             taken = await box.snapshot()
-            await box.run("rm /work/*")
+            await box.run("rm *")
             await box.reset(taken)
-            assert "mine" in (await box.run("cat /work/*")).text
-            assert (await box.run("rm /work/three; cat /work/*")).text == start
+            assert "mine" in (await box.run("cat *")).text
+            assert (await box.run("rm three; cat *")).text == start
             assert sorted((await _made(substrate, taken)).split()) == sorted(["mine", *start.split()])
 
     _run(work)
 
 
 def test_steps_have_the_network_they_build_with_and_the_run_has_not() -> None:
-    step = Step("fetch", (Shell("echo ${HTTP_PROXY:-none} > /work/proxy"),))
+    step = Step("fetch", (Shell("echo ${HTTP_PROXY:-none} > proxy"),))
     spec = Spec(image="host", steps=(step,), build_network="open", network="none")
 
     async def work(substrate: Substrate) -> None:
         for _ in range(2):
             built, running, listening = (
-                await _made(substrate, spec, "cat /work/proxy; echo ${HTTP_PROXY:-none}; cat /proc/net/tcp | wc -l")
+                await _made(substrate, spec, "cat proxy; echo ${HTTP_PROXY:-none}; cat /proc/net/tcp | wc -l")
             ).split()
             assert built.startswith("http://")
             assert (running, listening) == ("none", "1")
@@ -138,7 +138,7 @@ def test_a_step_that_fails_says_why_and_leaves_nothing(home: Path) -> None:
 
 
 def test_what_a_step_did_with_a_secret_is_not_kept(home: Path) -> None:
-    step = Step("login", (Shell(f"{NONCE} > /work/one; echo $KEY > /work/key"),))
+    step = Step("login", (Shell(f"{NONCE} > one; echo $KEY > key"),))
     spec = Spec(image="host", steps=(step,), secrets={"KEY": Secret("s3cr3t-value")})
 
     async def work(substrate: Substrate) -> None:
@@ -158,11 +158,11 @@ from excise.api import connect
 from excise.sandbox import Sandbox
 from excise.spec import Spec, Step
 async def main():
-    build = Step("one", (Shell("seq 20000 > /work/one; echo half > /work/two; sleep " + sys.argv[1]),))
+    build = Step("one", (Shell("seq 20000 > one; echo half > two; sleep " + sys.argv[1]),))
     async with connect("namespace") as substrate:
         print("building", flush=True)
         async with Sandbox(substrate, Spec(image="host", steps=(build,))) as box:
-            print((await box.run("wc -l < /work/one")).text, flush=True)
+            print((await box.run("wc -l < one")).text, flush=True)
 asyncio.run(main())
 """
 
