@@ -1,3 +1,4 @@
+import asyncio
 import io
 import tarfile
 from collections.abc import Iterator
@@ -5,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from excise.storage.store import remove_tree
+from excise.storage.jobs import Remove
+from excise.storage.workers import Workers
 
 
 @pytest.fixture
@@ -15,7 +17,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("EXCISE_HOME", str(path))
     yield path
     if path.exists():
-        remove_tree(path)
+        asyncio.run(discard(path))
+
+
+async def discard(path: Path) -> None:
+    """Remove a cache, with files of an ordinary user's subordinate ids in it."""
+    async with Workers(1) as workers:
+        await workers.run(Remove(str(path)))
 
 
 def member(name: str, kind: bytes = tarfile.REGTYPE, **fields: object) -> tarfile.TarInfo:

@@ -21,7 +21,7 @@ from excise.storage.workers import Workers
 from oci_image import CAPABILITY, DIR, FORMATS, HARD, digest, entry, tar, xattrs
 
 CONTENT = (
-    entry("d", kind=DIR, mode=0o750, uid=3, gid=4),
+    entry("d", kind=DIR, mode=0o755, uid=3, gid=4),
     entry("d/file", b"content", mode=0o4711, uid=7, gid=8),
     entry("d/same", kind=HARD, linkname="d/file"),
     entry("d/noted", b"x", pax_headers=xattrs(user__note=b"n")),
