@@ -17,6 +17,7 @@ from excise.api import connect
 from excise.errors import CreateError
 from excise.sandbox import Sandbox
 from excise.spec import Limits, Secret, Spec, Step
+from excise.storage.steps import StepRecord
 from excise.storage.store import remove_tree
 from excise.substrate import Snapshot, Substrate
 
@@ -149,6 +150,24 @@ def test_what_a_step_did_with_a_secret_is_not_kept(home: Path) -> None:
     _run(work)
     assert not (home / "saved/layers").exists() or _saved(home) == []
     assert [path for path in home.rglob("*") if path.is_file() and b"s3cr3t-value" in path.read_bytes()] == []
+
+
+def test_gc_removes_what_is_leased_no_more(home: Path) -> None:
+    async def build(substrate: Substrate) -> None:
+        await _made(substrate)
+        assert [name for name in await substrate.collect() if name.startswith("sha256:")] == []
+
+    async def collect(substrate: Substrate) -> None:
+        gone = [name for name in await substrate.collect() if name.startswith("sha256:")]  # there may be others' control groups
+        assert sorted(name.replace(":", "-") for name in gone) == sorted(path.name for path in built)
+
+    _run(build)
+    built = _saved(home)
+    for record in (home / "saved/steps").iterdir():
+        read = msgspec.json.decode(record.read_bytes(), type=StepRecord)
+        record.write_bytes(msgspec.json.encode(msgspec.structs.replace(read, until_s=1.0)))
+    _run(collect)
+    assert _saved(home) == []
 
 
 _KILLED = """

@@ -12,6 +12,7 @@ from excise.spec import Spec, Step
 from excise.storage.image import Image
 from excise.storage.steps import StepLayers
 from excise.storage.storekeeper import Storekeeper
+from excise.storage.trees_saved import SavedLayers
 from excise.substrates.namespace.handle import NamespaceHandle
 from excise.substrates.namespace.states import Start
 
@@ -33,6 +34,10 @@ class Builder:
             self._layers = StepLayers(self._storekeeper)
         found = await self._layers.layers_for(spec, image, lambda step, below: _upper(spec, image, make, step, below), terms)
         return Start(spec, msgspec.structs.replace(image, over=found.paths), built=not found.steps)
+
+    async def collect(self) -> tuple[str, ...]:
+        """Remove saved layers whose lease ended and nobody uses, and what a killed builder left; which layers went."""
+        return await SavedLayers(self._storekeeper).collect()
 
     async def close(self) -> None:
         """Give up what is being built. When no sandbox is left: they stand on what was built."""

@@ -228,8 +228,8 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
     # ---- the end
 
     async def collect(self) -> tuple[str, ...]:
-        """Processes and mounts go with their owner; its control groups may be left."""
-        return await asyncio.to_thread(cgroups.collect)
+        """Processes and mounts go with their owner; its control groups may be left, and saved layers nobody needs any more."""
+        return (*await asyncio.to_thread(cgroups.collect), *await self._builder.collect())
 
     async def close(self) -> None:
         """Close every sandbox, and end the launcher and the proxy."""
