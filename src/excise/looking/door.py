@@ -51,7 +51,8 @@ class Door:
         self._following: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._closed = False
-        # The next time the loop turns: a sandbox's first action is on its way by then.
+        # The next time the loop turns: a sandbox's first action is on its way by then. In a context of its own, which is that
+        # of every visit too: what is looked at is no part of the rollout.
         self._loop.call_soon(self._open, context=contextvars.Context())
 
     def _open(self) -> None:
@@ -81,8 +82,7 @@ class Door:
             connection.close()
             return
         connection.setblocking(False)
-        # In a context of its own: what is looked at is no part of the rollout.
-        visit = self._loop.create_task(self._serve(connection), context=contextvars.Context())
+        visit = self._loop.create_task(self._serve(connection))
         self._visits.add(visit)
         visit.add_done_callback(self._visits.discard)
 

@@ -123,7 +123,6 @@ class Unpacker:
                 make(names[-1], at)
             except FileExistsError:
                 os.unlink(names[-1], dir_fd=at)
-                self._made.discard(names)
                 make(names[-1], at)
         finally:
             os.close(at)
