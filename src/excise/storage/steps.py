@@ -131,6 +131,10 @@ class StepLayers:
         for each in building:
             with suppress(Exception, asyncio.CancelledError):
                 await each.task
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of what was given out; what was being built ended with its event loop."""
         for held in self._held.values():
             held.pin.close()
         self._held.clear()

@@ -57,6 +57,15 @@ class Storekeeper:
         self._forget()
         await to_end(self._reap())
 
+    def abandon(self) -> None:
+        """End the process from outside of the event loop it was used in, which is over, and whoever waited with it."""
+        control, self._socket = self._socket, None
+        if control is not None:
+            control.close()
+        self._waiting.clear()
+        while self._processes:
+            self._processes.pop().wait()
+
     # ---- what it does
 
     async def digest(self, tree: int) -> str:

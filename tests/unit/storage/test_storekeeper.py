@@ -181,6 +181,19 @@ def test_its_death_is_an_error_and_the_next_request_starts_another(tmp_path: Pat
     _with(work)
 
 
+def test_it_is_ended_from_outside_of_a_loop_that_is_over(tmp_path: Path) -> None:
+    before = _descriptors()
+    keeper = Storekeeper()
+    loop = asyncio.new_event_loop()
+    with opened(tmp_path) as (tree,):
+        loop.run_until_complete(keeper.digest(tree))
+    loop.close()
+    keeper.abandon()
+    keeper.abandon()
+    assert _children() == set()
+    assert _descriptors() == before
+
+
 def test_it_ends_with_its_client(tmp_path: Path) -> None:
     program = """
 import asyncio, os, sys

@@ -44,6 +44,11 @@ class Builder:
         if self._layers is not None:
             await self._layers.close()
 
+    def abandon(self) -> None:
+        """The same from outside of the event loop it was used in, which is over."""
+        if self._layers is not None:
+            self._layers.abandon()
+
 
 @asynccontextmanager
 async def _upper(spec: Spec, image: Image, make: Make, step: Step, below: tuple[Path, ...]) -> AsyncGenerator[int]:

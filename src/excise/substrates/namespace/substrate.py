@@ -236,6 +236,8 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         launcher, self._launcher = self._launcher, None
         if launcher is not None and launcher.is_elsewhere:
             launcher.abandon()  # and with it every sandbox and layer; what waits for them waits in a loop that is over
+            self._builder.abandon()
+            self._storekeeper.abandon()
             self._shells.close()
             return
         await self._requests.close()
