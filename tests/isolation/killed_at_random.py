@@ -28,8 +28,8 @@ from excise.substrate import Substrate
 
 PR_SET_CHILD_SUBREAPER = 36
 GONE_S = 1.0
-LATEST_S = 0.03
-"""A create, a few actions and a close take less."""
+LATEST_S = 0.06
+"""A create, a snapshot, a few actions, a reset and a close take less."""
 
 
 class Report:
@@ -49,10 +49,16 @@ async def rollout(substrate: Substrate, spec: Spec, report: Report, done: Callab
     while not done():
         try:
             async with Sandbox(substrate, spec, timeout_s=20, wait_s=20) as box:
+                await box.write("/state", "sealed\n")
+                snapshot = await box.snapshot()
                 left = await box.run("setsid sleep 1000 >/dev/null 2>&1 & echo started")
                 seen = await box.run(["sh", "-c", "echo hi"])
-                session = await box.run("cd /tmp; pwd", session="main")
-            for observed, wanted in ((left, b"started\n"), (seen, b"hi\n"), (session, b"/tmp\n")):
+                session = await box.run("cd /tmp; touch here; echo x > /state; pwd", session="main")
+                await box.reset(snapshot)
+                fresh = await box.run("cat /state; ls -A /tmp")
+                await substrate.discard(snapshot)
+            expected = ((left, b"started\n"), (seen, b"hi\n"), (session, b"/tmp\n"), (fresh, b"sealed\n"))
+            for observed, wanted in expected:
                 if not observed.ok or observed.stdout != wanted:
                     report.wrong.append(f"{observed.end.value} {observed.exit_code}: {observed.text!r}")
             report.finished += 1
