@@ -9,7 +9,7 @@ import contextvars
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,10 +21,12 @@ from excise.storage.background import locked
 from excise.storage.pins import Pin
 from excise.storage.store import Image, identity
 from excise.storage.storekeeper import Storekeeper
-from excise.storage.trees_saved import SavedLayers, read
+from excise.storage.trees_saved import SavedLayers, opened, read
 
 LEASE_S = 14 * 86400.0
 """How long steps are kept after they were last used."""
+MOST_LAYERS = 16
+"""Steps that lead to more are squashed."""
 _VERSION = 1
 
 Build = Callable[[Step, tuple[Path, ...]], AbstractAsyncContextManager[int]]
@@ -187,9 +189,9 @@ class StepLayers:
             if (held := self._find(key)) is not None:  # another process was faster
                 return held
             async with build(steps[-1], tuple(self._layers.path(digest) for digest in below)) as upper:
-                made, pin = await self._layers.save([upper])
+                digests, pin = await self._saved(upper, below)
             with pin:
-                held = _Held((made.digest, *below), self._layers.pin((made.digest, *below)))
+                held = _Held(digests, self._layers.pin(digests))
                 record = StepRecord(
                     layers=held.digests,
                     until_s=time.time() + LEASE_S,
@@ -198,6 +200,16 @@ class StepLayers:
                 )
                 self._layers.write(self._path(key), msgspec.json.encode(record))
             return held
+
+    async def _saved(self, upper: int, below: tuple[str, ...]) -> tuple[tuple[str, ...], Pin]:
+        """The layers of all steps so far. A long row becomes one: each look-up of a name asks every layer."""
+        if len(below) < MOST_LAYERS:
+            made, pin = await self._layers.save([upper])
+            return (made.digest, *below), pin
+        with ExitStack() as stack:
+            under = [stack.enter_context(opened(self._layers.path(digest))) for digest in below]
+            made, pin = await self._layers.save([upper, *under])
+        return (made.digest,), pin
 
     # ---- records
 

@@ -16,7 +16,7 @@ import pytest
 from excise.action import Shell, Write
 from excise.errors import CreateError
 from excise.spec import Limits, Mount, Secret, Spec, Step
-from excise.storage.steps import LEASE_S, Start, StepLayers, StepRecord, is_shared, keys
+from excise.storage.steps import LEASE_S, MOST_LAYERS, Start, StepLayers, StepRecord, is_shared, keys
 from excise.storage.store import Image
 from excise.storage.storekeeper import Storekeeper
 
@@ -92,6 +92,17 @@ async def _found_again(layers: StepLayers, builder: Builder) -> None:
     start = await layers.layers_for(SPEC, IMAGE, builder.build)
     assert _names(start) == [["two"], ["one"]]
     assert len(builder.done) == 4
+
+
+def test_a_long_row_of_steps_is_a_few_layers_with_all_that_they_wrote(tmp_path: Path) -> None:
+    steps = tuple(Step(f"step-{number}", (Shell(f"echo {number}"),)) for number in range(40))
+
+    async def work(layers: StepLayers, builder: Builder) -> None:
+        start = await layers.layers_for(Spec(image="i", steps=steps), IMAGE, builder.build)
+        assert len(start.paths) <= MOST_LAYERS + 1
+        assert sorted(name for names in _names(start) for name in names) == sorted(step.name for step in steps)
+
+    _with(tmp_path, work)
 
 
 def test_sixteen_at_once_have_one_builder(tmp_path: Path) -> None:
