@@ -18,7 +18,8 @@ from excise.handles import finish
 from excise.network.client import PORT, Proxies, for_steps, phases, variables
 from excise.requests import EndsWithItsMaker, Requests
 from excise.spec import Spec
-from excise.storage.image import Image, resolve
+from excise.storage.image import Image, hold
+from excise.storage.pins import Pin
 from excise.storage.storekeeper import Storekeeper
 from excise.substrate import Capabilities, Snapshot, require
 from excise.substrates.namespace import cgroups, plan, request
@@ -64,6 +65,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         self._launcher: Launcher | None = None
         self._found: _Found | None = None
         self._images: dict[str, Image] = {}
+        self._pins: dict[str, Pin] = {}
         self._shells = Shells()
         self._scratch = bytearray(_SCRATCH_BYTES)
 
@@ -213,7 +215,8 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         """Looked up once while the substrate is open, and again if it was removed since."""
         image = self._images.get(name)
         if image is None or not image.root.exists():
-            image = self._images[name] = await resolve(name)
+            image, self._pins[name] = await hold(name)  # what sandboxes lie over is not collected while we are open
+            self._images[name] = image
         return image
 
     # ---- snapshots
@@ -239,6 +242,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
             self._builder.abandon()
             self._storekeeper.abandon()
             self._shells.close()
+            self._let_go()
             return
         await self._requests.close()
         self._snapshots.forget()
@@ -248,6 +252,13 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         await self._storekeeper.close()
         await self._proxies.close()
         self._shells.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for pin in self._pins.values():
+            pin.close()
+        self._pins.clear()
+        self._images.clear()
 
 
 def _capabilities(hello: request.Answer, groups: cgroups.Groups) -> Capabilities:
