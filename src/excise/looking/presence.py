@@ -67,6 +67,7 @@ class Presence:
             outlives = (await self._substrate.probe()).attach
         except ExciseError:
             outlives = False
+        self._kept = True
         left_s = self._until_s - self._loop.time()
         shown = short(self._handle.id)
         logging.getLogger("excise").warning(
@@ -78,7 +79,6 @@ class Presence:
         )
         if outlives:
             return True
-        self._kept = True
         try:
             async with asyncio.timeout_at(self._until_s):
                 await self._removed.wait()

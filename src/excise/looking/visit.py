@@ -17,7 +17,7 @@ from excise.looking.door import credentials
 from excise.looking.records import About
 from excise.substrate import Change, Process, Snapshot
 
-PATIENCE_S = 2.0
+PATIENCE_S = 5.0
 """How long an owner may take to say that it is there."""
 
 T = TypeVar("T", bound=msgspec.Struct)
