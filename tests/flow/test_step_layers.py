@@ -14,9 +14,11 @@ import pytest
 
 from excise.action import Shell
 from excise.api import connect
+from excise.cli.entry import main
 from excise.errors import CreateError
 from excise.sandbox import Sandbox
 from excise.spec import Limits, Secret, Spec, Step
+from excise.storage import skeleton
 from excise.storage.steps import StepRecord
 from excise.storage.store import remove_tree
 from excise.substrate import Snapshot, Substrate
@@ -39,11 +41,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs_here: Callable[[s
 
 
 def _run(work: Callable[[Substrate], Coroutine[Any, Any, None]]) -> None:
-    async def main() -> None:
+    async def once() -> None:
         async with asyncio.timeout(60), connect("namespace") as substrate:
             await work(substrate)
 
-    asyncio.run(main())
+    asyncio.run(once())
 
 
 async def _made(substrate: Substrate, spec: Spec | Snapshot = SPEC, script: str = "cat *") -> str:
@@ -170,10 +172,32 @@ def test_gc_removes_what_is_leased_no_more(home: Path) -> None:
     assert _saved(home) == []
 
 
+def test_a_corrupted_layer_is_named_and_built_again_when_it_is_removed(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def build(substrate: Substrate) -> None:
+        made.append(await _made(substrate))
+
+    made: list[str] = []
+    _run(build)
+    (damaged,) = (path for path in _saved(home) if (path / "tree" / _work() / "two").exists())
+    (damaged / "tree" / _work() / "two").write_text("another")
+    assert main(["image", "verify"]) == 1
+    assert damaged.name.replace("-", ":") in capsys.readouterr().err
+    remove_tree(damaged)
+    _run(build)
+    assert made[0].split()[0] == made[1].split()[0]  # the first step stands
+    assert main(["image", "verify"]) == 0
+
+
+def _work() -> str:
+    """The working directory of the host's image, below its root."""
+    return skeleton.WORKDIR.strip("/")
+
+
 _KILLED = """
 import asyncio, sys
 from excise.action import Shell
 from excise.api import connect
+from excise.cli.entry import main
 from excise.sandbox import Sandbox
 from excise.spec import Spec, Step
 async def main():

@@ -5,6 +5,8 @@ import msgspec
 from excise.errors import SubstrateError
 from excise.storage import store, tags
 from excise.storage.layers import LayerStore
+from excise.storage.storekeeper import Storekeeper
+from excise.storage.trees_saved import SavedLayers
 from excise.storage.workers import Workers
 
 
@@ -81,4 +83,6 @@ async def corrupted() -> tuple[int, tuple[str, ...]]:
                 await layers.verify(layer.digest, workers)
             except SubstrateError as error:
                 found.append(str(error))
-    return len(held), tuple(found)
+    async with Storekeeper() as keeper:
+        saved, wrong = await SavedLayers(keeper).corrupted()
+    return len(held) + saved, (*found, *wrong)

@@ -69,13 +69,13 @@ class SavedLayers:
         return self._root / _name(digest) / "tree"
 
     def get(self, digest: str) -> SavedLayer | None:
-        """The layer, if it is there."""
+        """The layer, if it is there and whole."""
         try:
             return msgspec.json.decode((self._root / _name(digest) / "layer.json").read_bytes(), type=SavedLayer)
         except FileNotFoundError:
             return None
         except msgspec.DecodeError:
-            raise _corrupted(digest, "its record is damaged") from None
+            raise self._corrupted(digest, "its record is damaged") from None
 
     def held(self) -> tuple[SavedLayer, ...]:
         """Every layer there is."""
@@ -93,7 +93,23 @@ class SavedLayers:
         with opened(self.path(digest)) as tree:
             found = await self._keeper.digest(tree)
         if found != digest:
-            raise _corrupted(digest, f"its content is {found}")
+            raise self._corrupted(digest, f"its content is {found}")
+
+    async def corrupted(self) -> tuple[int, tuple[str, ...]]:
+        """How many layers there are, and what is wrong with which."""
+        found: list[str] = []
+        digests = [entry.name.replace("-", ":", 1) for entry in self._root.iterdir() if not entry.name.startswith(".")]
+        for digest in digests:
+            try:
+                with self.pin([digest]):
+                    await self.verify(digest)
+            except SubstrateError as error:
+                found.append(str(error))
+        return len(digests), tuple(found)
+
+    def _corrupted(self, digest: str, what: str) -> SubstrateError:
+        place = self._root / _name(digest)
+        return SubstrateError(f"saved layer {digest} is corrupted, {what}: remove {place}; steps are built again without it")
 
     # ---- making one
 
@@ -249,7 +265,3 @@ def _unusable(place: Path, error: OSError) -> SubstrateError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return SubstrateError(f"the disk of {place} is full: free some space there, or set EXCISE_HOME to a larger one")
     return SubstrateError(f"the store {place} cannot be used: {error.strerror or error}")
-
-
-def _corrupted(digest: str, what: str) -> SubstrateError:
-    return SubstrateError(f"saved layer {digest} is corrupted, {what}: delete the states that have it, and make them again")

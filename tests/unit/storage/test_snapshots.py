@@ -113,6 +113,10 @@ def test_a_corrupted_layer_is_named(tmp_path: Path) -> None:
         store.layers.path(one.layers[0]).joinpath("a").write_text("2")
         with pytest.raises(SubstrateError, match=f"saved layer {one.layers[0]} is corrupted"):
             await store.verify(two.id)
+        store.layers.path(two.layers[0]).with_name("layer.json").write_text("{")
+        count, wrong = await store.layers.corrupted()
+        assert count == 2
+        assert sorted(line.split()[2] for line in wrong) == sorted(two.layers)
 
     _with(home, work)
 
