@@ -9,13 +9,13 @@ import io
 import posixpath
 import shlex
 import tarfile
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
 from hypothesis.stateful import run_state_machine_as_test as run_machine
 
 from excise.action import MakeDir
@@ -31,7 +31,6 @@ MOST_BOXES = 3
 MOST_SNAPSHOTS = 4
 SLEEPER = b"sleep\x00271828\x00"
 PATHS = st.sampled_from(["a", "b", "a/c", "a/d", "b/c", "a/c/e"])
-MODES = st.sampled_from([0o600, 0o644, 0o755])
 SESSIONS = st.sampled_from(["main", "other"])
 
 
@@ -61,7 +60,7 @@ class Files(dict[str, Node]):
         self[path] = Node("file", mode, data)
 
     def append(self, path: str, data: bytes) -> None:
-        old = self[path] if path in self else None
+        old = self.get(path)
         if old is None or old.kind == "dir":
             raise FileNotFoundError
         assert isinstance(old.content, bytes)
@@ -167,6 +166,77 @@ class Saved(NamedTuple):
     state: State
 
 
+class Change(NamedTuple):
+    """One operation on files, in the model and inside."""
+
+    verb: Literal["write", "append", "make_dir", "link", "chmod", "remove", "move"]
+    path: str
+    to: str
+    """Where a move goes, what a link says."""
+    data: bytes
+    mode: int
+
+    def leads_elsewhere(self, files: Files) -> bool:
+        """Through a link, or into a directory that programs mean when it is named as a goal."""
+        named = self.verb in ("remove", "move", "link")
+        if self.verb == "link" and self.path in files and files[self.path].kind == "dir":
+            return True
+        return files.through_link(self.path, final=not named) or (
+            self.verb == "move" and files.through_link(self.to, final=False)
+        )
+
+    def imagine(self, files: Files) -> None:
+        match self.verb:
+            case "write":
+                files.write(self.path, self.data, self.mode)
+            case "append":
+                files.append(self.path, b"more\n")
+            case "make_dir":
+                files.make_dir(self.path)
+            case "link":
+                files.link(self.path, self.to)
+            case "chmod":
+                files.chmod(self.path, self.mode)
+            case "remove":
+                files.remove(self.path)
+            case "move":
+                files.move(self.path, self.to)
+
+    async def do(self, box: Sandbox) -> None:
+        at = f"{ROOT}/{self.path}"
+        match self.verb:
+            case "write":
+                await box.write(at, self.data, mode=self.mode)
+            case "append":  # as a program does, in place: what lies in a layer is copied up
+                await shell(box, f"test -f {self.path} && echo more >> {self.path}")
+            case "make_dir":
+                await box.make_dir(at)
+            case "link":
+                await shell(box, f"ln -s {self.to} {self.path}")
+            case "chmod":
+                await shell(box, f"chmod {self.mode:o} {self.path}")
+            case "remove":
+                await box.remove(at, recursive=True)
+            case "move":
+                await box.move(at, f"{ROOT}/{self.to}")
+
+
+CHANGES = st.builds(
+    Change,
+    verb=st.sampled_from(["write", "append", "make_dir", "link", "chmod", "remove", "move"]),
+    path=PATHS,
+    to=PATHS,
+    data=st.binary(max_size=6),
+    mode=st.sampled_from([0o600, 0o644, 0o755]),
+)
+
+
+async def shell(box: Sandbox, text: str) -> None:
+    seen = await box.run(f"cd {ROOT} && {text}")
+    if not seen.ok:
+        raise OSError(seen.text)
+
+
 # ---- what it is compared with
 
 
@@ -243,30 +313,15 @@ class AnyStates(RuleBasedStateMachine):
         super().__init__()
         self._open: list[Box] = []
         self._saved: list[Saved] = []
+        self._lively = False
+
+    @initialize(lively=st.booleans())
+    def begin(self, lively: bool) -> None:
+        """Whether sessions and processes live in these sandboxes: where none does, a snapshot is made another way."""
+        self._lively = lively
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self.ground.run(work)
-
-    def _both(self, box: Box, model: Callable[[Files], None], real: Callable[[Sandbox], Awaitable[Any]]) -> None:
-        """The same in the model and inside: it is done in both, or refused by both."""
-
-        async def act() -> None:
-            await real(box.sandbox)
-
-        changed = copy.copy(box.state.files)
-        try:
-            model(changed)
-        except OSError:
-            with pytest.raises(OSError):  # noqa: PT011 - which one is the contract's affair
-                self._run(act())
-            return
-        self._run(act())
-        box.state.files = changed
-
-    async def _shell(self, box: Sandbox, text: str) -> None:
-        seen = await box.run(f"cd {ROOT} && {text}")
-        if not seen.ok:
-            raise OSError(seen.text)
 
     # ---- sandboxes
 
@@ -290,6 +345,7 @@ class AnyStates(RuleBasedStateMachine):
         self._open.append(box)
         return box
 
+    @precondition(lambda self: len(self._open) == MOST_BOXES)
     @rule(box=consumes(boxes))
     def close(self, box: Box) -> None:
         self._open.remove(box)
@@ -297,50 +353,27 @@ class AnyStates(RuleBasedStateMachine):
 
     # ---- files
 
-    @rule(box=boxes, path=PATHS, data=st.binary(max_size=6), mode=MODES)
-    def write(self, box: Box, path: str, data: bytes, mode: int) -> None:
-        if not box.state.files.through_link(path, final=True):
-            at = f"{ROOT}/{path}"
-            self._both(box, lambda files: files.write(path, data, mode), lambda inside: inside.write(at, data, mode=mode))
+    @rule(box=boxes, changes=st.lists(CHANGES, min_size=1, max_size=4))
+    def change_files(self, box: Box, changes: list[Change]) -> None:
+        self._apply(box, changes)
 
-    @rule(box=boxes, path=PATHS)
-    def add_to(self, box: Box, path: str) -> None:
-        """As a program does, in place: what lies in a layer is copied up."""
-        if not box.state.files.through_link(path, final=True):
-            text = f"test -f {path} && echo more >> {path}"
-            self._both(box, lambda files: files.append(path, b"more\n"), lambda inside: self._shell(inside, text))
+    def _apply(self, box: Box, changes: list[Change]) -> None:
+        for change in changes:
+            self._change(box, change)
 
-    @rule(box=boxes, path=PATHS)
-    def make_dir(self, box: Box, path: str) -> None:
-        if not box.state.files.through_link(path, final=True):
-            at = f"{ROOT}/{path}"
-            self._both(box, lambda files: files.make_dir(path), lambda inside: inside.make_dir(at))
-
-    @rule(box=boxes, path=PATHS, to=st.sampled_from(["a", "nowhere", "../up"]))
-    def link(self, box: Box, path: str, to: str) -> None:
-        files = box.state.files
-        if not files.through_link(path, final=False) and (path not in files or files[path].kind != "dir"):
-            text = f"ln -s {to} {path}"
-            self._both(box, lambda files: files.link(path, to), lambda inside: self._shell(inside, text))
-
-    @rule(box=boxes, path=PATHS, mode=MODES)
-    def chmod(self, box: Box, path: str, mode: int) -> None:
-        if not box.state.files.through_link(path, final=True):
-            text = f"chmod {mode:o} {path}"
-            self._both(box, lambda files: files.chmod(path, mode), lambda inside: self._shell(inside, text))
-
-    @rule(box=boxes, path=PATHS)
-    def remove(self, box: Box, path: str) -> None:
-        if not box.state.files.through_link(path, final=False):
-            at = f"{ROOT}/{path}"
-            self._both(box, lambda files: files.remove(path), lambda inside: inside.remove(at, recursive=True))
-
-    @rule(box=boxes, path=PATHS, to=PATHS)
-    def move(self, box: Box, path: str, to: str) -> None:
-        files = box.state.files
-        if not files.through_link(path, final=False) and not files.through_link(to, final=False):
-            old, new = f"{ROOT}/{path}", f"{ROOT}/{to}"
-            self._both(box, lambda files: files.move(path, to), lambda inside: inside.move(old, new))
+    def _change(self, box: Box, change: Change) -> None:
+        """The same in the model and inside: it is done in both, or refused by both."""
+        if change.leads_elsewhere(box.state.files):
+            return
+        changed = copy.copy(box.state.files)
+        try:
+            change.imagine(changed)
+        except OSError:
+            with pytest.raises(OSError):  # noqa: PT011 - which one is the contract's affair
+                self._run(change.do(box.sandbox))
+            return
+        self._run(change.do(box.sandbox))
+        box.state.files = changed
 
     # ---- what is no file of the state
 
@@ -349,12 +382,14 @@ class AnyStates(RuleBasedStateMachine):
         self._run(box.sandbox.write(f"/tmp/{name}", name))
         box.state.scratch.add(name)
 
+    @precondition(lambda self: self._lively)
     @rule(box=boxes)
     def leave_running(self, box: Box) -> None:
         seen = self._run(box.sandbox.run("sleep 271828 >/dev/null 2>&1 &"))
         assert seen.ok
         box.state.left_running += 1
 
+    @precondition(lambda self: self._lively)
     @rule(
         box=boxes,
         name=SESSIONS,
@@ -367,6 +402,7 @@ class AnyStates(RuleBasedStateMachine):
         shell = box.state.shells.setdefault(name, Shell())
         shell.cwd, shell.exported, shell.plain = cwd, exported, "p"
 
+    @precondition(lambda self: self._lively)
     @rule(box=boxes)
     def look_at_sessions(self, box: Box) -> None:
         self._run(compare_shells(box.sandbox, box.state))
@@ -374,14 +410,16 @@ class AnyStates(RuleBasedStateMachine):
     # ---- states
 
     @precondition(lambda self: len(self._saved) < MOST_SNAPSHOTS)
-    @rule(target=snapshots, box=boxes)
-    def snapshot(self, box: Box) -> Saved:
+    @rule(target=snapshots, box=boxes, changes=st.lists(CHANGES, max_size=2))
+    def snapshot(self, box: Box, changes: list[Change]) -> Saved:
+        self._apply(box, changes)
         saved = Saved(self._run(box.sandbox.snapshot()), box.state.saved())
         self._saved.append(saved)
         return saved
 
-    @rule(box=boxes, saved=snapshots)
-    def reset(self, box: Box, saved: Saved) -> None:
+    @rule(box=boxes, saved=snapshots, changes=st.lists(CHANGES, max_size=2))
+    def reset(self, box: Box, saved: Saved, changes: list[Change]) -> None:
+        self._apply(box, changes)
         before = box.sandbox.id
         self._run(box.sandbox.reset(saved.snapshot))
         assert box.sandbox.id == before
@@ -399,6 +437,7 @@ class AnyStates(RuleBasedStateMachine):
 
         self._run(group())
 
+    @precondition(lambda self: len(self._saved) == MOST_SNAPSHOTS)
     @rule(saved=consumes(snapshots))
     def discard(self, saved: Saved) -> None:
         async def refused() -> None:
@@ -425,14 +464,20 @@ class AnyStates(RuleBasedStateMachine):
             for box in self._open:
                 await compare_shells(box.sandbox, box.state)
                 await box.sandbox.close()
-            for saved in self._saved:
+            for saved in self._saved:  # each is still what it was, whatever became of those it was taken of
+                async with Sandbox(self.ground.substrate, saved.snapshot, ttl_s=600) as box:
+                    state = saved.state.saved()
+                    await compare(self.ground, box, state)
+                    await compare_shells(box, state)
                 await self.ground.substrate.discard(saved.snapshot)
 
         self._run(end())
 
 
-EXAMPLES = {"fake": (80, 40), "namespace": (30, 40), "docker+guest": (3, 16)}
+EXAMPLES = {"fake": (60, 40), "namespace": (25, 30), "docker+guest": (4, 12)}
 """How many, and of how many steps: some seconds each."""
+SHRINKS = frozenset({"fake"})
+"""Elsewhere the tries that make a failing example smaller would take minutes."""
 
 
 @pytest.mark.parametrize("address", EXAMPLES)
@@ -449,6 +494,7 @@ def test_states_in_any_order(address: str, runs_here: Callable[[str], None]) -> 
                 deadline=None,
                 derandomize=True,
                 database=None,
+                phases=[Phase.generate, *([Phase.shrink] if address in SHRINKS else [])],
                 suppress_health_check=list(HealthCheck),
             ),
         )
