@@ -146,6 +146,45 @@ def test_a_snapshot_over_a_layer_that_is_gone_is_refused(tmp_path: Path) -> None
     _with(tmp_path / "home", work)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+def test_a_full_disk_is_said_with_its_remedy_and_leaves_the_store_whole(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    large = _tree(tmp_path / "large")
+    (large / "file").write_bytes(os.urandom(1 << 20))
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "excise-small", home], check=True)
+
+    async def work(store: SavedSnapshots) -> None:
+        small = await _save(store, _tree(tmp_path / "small", a="1"))
+        with pytest.raises(SubstrateError, match="the disk is full: free some space"):
+            await _save(store, large)
+        assert len(_layers(home)) == 1
+        await store.verify(small.id)
+
+    try:
+        _with(home, work)
+    finally:
+        subprocess.run(["umount", home], check=True)
+
+
+def test_a_storekeeper_killed_while_it_saves_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    tree = _tree(tmp_path / "tree", **{f"f{number}": "x" for number in range(3000)})
+
+    async def work(store: SavedSnapshots) -> None:
+        asked = asyncio.ensure_future(_save(store, tree))
+        while not list((home / "saved/layers").glob(".making-*/tree/f0")):
+            await asyncio.sleep(0)
+        (pid,) = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        os.kill(int(pid), signal.SIGKILL)
+        with pytest.raises(SubstrateError, match="died: try again"):
+            await asked
+        assert _layers(home) == []
+        assert len((await _save(store, tree)).layers) == 1
+
+    _with(home, work)
+
+
 def test_a_cancelled_save_leaves_nothing(tmp_path: Path) -> None:
     home = tmp_path / "home"
     tree = _tree(tmp_path / "tree", **{f"f{number}": "x" for number in range(2000)})
