@@ -21,7 +21,7 @@ app = App(
 Examples:
   excise image build
   excise image build ./rootfs.tar
-  excise image pull python:3.12 ghcr.io/owner/name:tag
+  excise image pull python:3.12 registry.example/name:tag
   excise image pull -f images.txt -j 8 --keep 200G
   excise image list
   excise image rm excise/base

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from excise.errors import SpecError
+from excise.storage.reference import HUB
 
 _HELPER_S = 20.0
-_HUB_KEYS = ("https://index.docker.io/v1/", "index.docker.io", "docker.io", "registry-1.docker.io")
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -47,18 +47,20 @@ class _Answer(msgspec.Struct):
 def find(registry: str) -> Credentials | None:
     """What the configuration has for `registry`; none is no error, since much is public."""
     config = _read()
-    keys = (
-        _HUB_KEYS
-        if registry == "docker.io"
-        else (registry, f"https://{registry}", f"http://{registry}", f"https://{registry}/v2/")
-    )
-    for key in keys:
+    for key in _keys(registry):
         helper = config.credHelpers.get(key) or (config.credsStore if key in config.auths else "")
         if helper and (found := _ask(helper, key)) is not None:
             return found
         if (entry := config.auths.get(key)) is not None and (found := _stored(entry, key)) is not None:
             return found
     return None
+
+
+def _keys(registry: str) -> tuple[str, ...]:
+    """What Docker's configuration may call it."""
+    if registry == HUB:
+        return f"https://index.{HUB}/v1/", f"index.{HUB}", HUB, f"registry-1.{HUB}"
+    return registry, f"https://{registry}", f"http://{registry}", f"https://{registry}/v2/"
 
 
 def _read() -> _Config:

@@ -7,8 +7,8 @@ import msgspec
 
 from excise.errors import SpecError
 
-_HUB = "docker.io"
-_HUB_HOST = "registry-1.docker.io"
+HUB = "docker.io"
+"""Whose images have names without a host, as for Docker."""
 _PATH = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -33,7 +33,7 @@ class Reference(msgspec.Struct, frozen=True):
     @property
     def address(self) -> str:
         """The registry's URL. Without TLS on this machine alone, as for Docker."""
-        host = _HUB_HOST if self.registry == _HUB else self.registry
+        host = f"registry-1.{HUB}" if self.registry == HUB else self.registry
         return f"{'http' if _is_loopback(host) else 'https'}://{host}"
 
 
@@ -46,9 +46,9 @@ def parse(name: str) -> Reference:
     if slash and ("." in first or ":" in first or first == "localhost"):
         registry = first
     else:
-        registry, path = _HUB, rest
+        registry, path = HUB, rest
     path, colon, tag = path.partition(":")
-    if registry == _HUB and "/" not in path:
+    if registry == HUB and "/" not in path:
         path = f"library/{path}"
     if not _PATH.fullmatch(path) or (colon and not _TAG.fullmatch(tag)) or not _HOST.fullmatch(registry):
         raise SpecError(f"{name!r} is no image: write [host[:port]/]name[:tag], in lower case")

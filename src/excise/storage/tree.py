@@ -171,9 +171,7 @@ class Tree:
             refuse("it is a hard link to a directory")
         for count in range(1, len(target)):
             if target[:count] in self._made:
-                refuse(
-                    f"its link's target passes through {'/'.join(target[:count])[:200]!r}, which is a link or a file, not a directory"
-                )
+                refuse(f"its link's target passes through {'/'.join(target[:count])[:200]!r}, which is a link or a file")
         return target
 
     def _make_hard_link(self, path: tuple[str, ...], directory: int, member: Member) -> bool:
