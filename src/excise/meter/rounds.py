@@ -89,7 +89,7 @@ class Rounds:
         quiet = await watch(self._quiet_s)
         before = counters()
         seen = await self._wave(slot, places, unprepared)
-        # What lanes did apart overlapped with the others' rollouts, on a counter of the whole host: it can be told of one alone.
+        # What lanes did apart overlapped with the others' rollouts, on the whole host's counter: it can be told of one alone.
         apart = seen[0].rollout.apart if len(seen) == 1 else Used(written_bytes=0)
         share = (between(before, counters()) - apart).share(cell.concurrency)
         faults = [await self._fault(cell, where, one.rollout) for where, one in zip(places, seen, strict=True)]
