@@ -4,15 +4,12 @@ Conveniences, spans, deadlines and error mapping are written here once, so that 
 """
 
 import asyncio
-import errno
 import os
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
-
-import msgspec
 
 from excise.action import (
     Action,
@@ -30,6 +27,7 @@ from excise.action import (
     Stat,
     Write,
 )
+from excise.asked import as_action, as_exception, kind_of, longest_s, note
 from excise.clock import now_ns
 from excise.errors import CreateError, ReadyTimeout, SandboxLost, SpecError
 from excise.handles import finish
@@ -183,18 +181,18 @@ class Sandbox:
         """
         asked_ns = now_ns()
         handle = self._live()
-        act = self._as_action(action, session, timeout_s, common)
-        with span("action", self._name, _kind(act)) as recorded:
+        act = as_action(action, session, timeout_s, common, default_s=self._timeout_s)
+        with span("action", self._name, kind_of(act)) as recorded:
             recorded.start_ns = asked_ns  # Looking at what was asked for is part of its dispatch.
-            limit_s = _longest_s(act, self._timeout_s)
+            limit_s = longest_s(act, self._timeout_s)
             ends_s = asyncio.get_running_loop().time() + limit_s + ANSWER_GRACE_S
             late = SandboxLost(f"no answer {ANSWER_GRACE_S:g} s after the action's own timeout of {limit_s:g} s")
             seen = await _by(ends_s, handle.run(act), late)
-            _note(recorded, seen)
+            note(recorded, seen)
         if self._recorder is not None:
             self._recorder.acted(act, recorded, seen)
         if seen.errno is not None and not isinstance(act, Batch):
-            raise _as_exception(act, seen.errno)
+            raise as_exception(act, seen.errno)
         return seen
 
     async def start(
@@ -206,7 +204,7 @@ class Sandbox:
         **common: Any,
     ) -> Process:
         """Start a command and hold it: events as they come, stdin, signals."""
-        act = self._as_action(action, session, timeout_s, common)
+        act = as_action(action, session, timeout_s, common, default_s=self._timeout_s)
         if not isinstance(act, Exec | Shell):
             raise SpecError(f"start takes a command, not {type(act).__name__}")
         with span("action", self._name, KIND) as recorded:
@@ -214,31 +212,6 @@ class Sandbox:
         if self._recorder is not None:
             self._recorder.acted(act, recorded, None)
         return Streamed(process, self._name, printed_to(self._recorder))
-
-    def _as_action(
-        self, action: str | Sequence[str] | Action, session: str | None, timeout_s: float | None, common: dict[str, Any]
-    ) -> Action:
-        if not isinstance(action, str | list | tuple):
-            if session is not None or timeout_s is not None or common:
-                raise SpecError("an action record carries its own session and options: give them there, not beside it")
-            if not isinstance(action, Action):
-                raise SpecError(f"a command is shell text, an argv list or an action record, not {type(action).__name__}")
-            if isinstance(action, Exec | Shell) and action.timeout_s is None:
-                return _with_timeout(action, self._timeout_s)
-            return action
-        if timeout_s is None:
-            timeout_s = self._timeout_s
-        try:
-            if isinstance(action, str):
-                return Shell(action, session=session, timeout_s=timeout_s, **common)
-            if session is not None:
-                raise SpecError("a session takes shell text, not an argv list")
-            # Not every caller has a type checker, and a Path in an argv is easily written.
-            if not all(isinstance(word, str) for word in action):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise SpecError("an argv list holds texts alone: give str() of a path or a number")
-            return Exec(tuple(action), timeout_s=timeout_s, **common)
-        except TypeError as error:
-            raise SpecError(f"run has no such option: {error}") from None
 
     # ---- files
 
@@ -365,31 +338,3 @@ async def _close_all(sandboxes: Sequence[Sandbox], substrate: Substrate, snapsho
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
             raise outcome
-
-
-def _with_timeout(action: Command, timeout_s: float) -> Command:
-    return msgspec.structs.replace(action, timeout_s=timeout_s)
-
-
-def _longest_s(action: Action, default_s: float) -> float:
-    if isinstance(action, Batch):
-        return sum(_longest_s(a, default_s) for a in action.actions)
-    timeout_s = action.timeout_s if isinstance(action, Exec | Shell) else None
-    return default_s if timeout_s is None else timeout_s
-
-
-def _kind(action: Action) -> str:
-    if isinstance(action, Shell) and action.session is not None:
-        return "session"
-    return type(action).__name__.lower()
-
-
-def _note(recorded: Span, seen: Observation) -> None:
-    recorded.guest_ns = seen.guest_ns
-    recorded.cpu_ns = seen.cpu_ns
-    recorded.outcome = seen.end.value if seen.errno is None else errno.errorcode.get(seen.errno, "error")
-
-
-def _as_exception(action: Action, number: int) -> OSError:
-    path = action.path if isinstance(action, Read | Write | List | Stat | Remove | Move | MakeDir) else None
-    return OSError(number, os.strerror(number), path)
