@@ -66,7 +66,7 @@ static void begin_life(struct guest *guest)
     guest->resetting = false;
     answer_hello(guest);
     link_flush(guest); /* the host goes on while the first runner is made */
-    runner_prepare(guest);
+    runner_prepare(guest, guest->roots.left);
 }
 
 /* Collects the dead, and lets none of ours stand still. */

@@ -13,11 +13,15 @@ enum root_kind {
     ROOT_BROKEN,    /* nobody offers roots any more */
 };
 
+enum { ROOTS_LEFT = 2 };
+
 /* How a sandbox is given another root; the launcher's part (launch/reroot.h). */
 struct guest_roots {
     int (*receive)(void *state); /* an enum root_kind: what has come */
     int (*apply)(void *state);   /* takes on what came; 0 or -errno, and then the sandbox has no root that could be used */
     void (*refuse)(void *state); /* lets go of what came: something lives */
+    /* After `apply`: descriptors that are all that is left of the root before, or -1. Closing them is what takes long, and may be done by another. */
+    void (*left)(void *state, int left[ROOTS_LEFT]);
 };
 
 struct guest_config {

@@ -48,14 +48,15 @@ void runners_forget(struct guest *guest);
 
 /* Whether none of them has anything to do. */
 bool runners_idle(const struct guest *guest);
-/* One to begin a life with. */
-void runner_prepare(struct guest *guest);
+/* One to begin a life with. It closes these descriptors first, ROOTS_LEFT of them, or NULL. */
+void runner_prepare(struct guest *guest, int *left);
 
 /* roots.c */
 struct roots {
     struct watch offers;
     bool wanted; /* the life that begins has another root */
     bool held;   /* and it is here */
+    int left[ROOTS_LEFT]; /* of the root before: descriptors that the first runner of the life closes */
 };
 
 int roots_open(struct guest *guest);

@@ -1,7 +1,7 @@
 /* Another root for a guest that goes on: offered by who made the sandbox, taken on when nothing of it is in use. */
 #include "guest/internal.h"
 
-#include "guest/runner_body.h"
+#include <unistd.h>
 
 static void offered(struct guest *guest, struct watch *watch, uint32_t events)
 {
@@ -33,10 +33,21 @@ static void offered(struct guest *guest, struct watch *watch, uint32_t events)
 
 int roots_open(struct guest *guest)
 {
+    for (int i = 0; i < ROOTS_LEFT; i++)
+        guest->roots.left[i] = -1;
     if (guest->config->talk < 0)
         return 0;
     guest->roots.offers = (struct watch){.fd = guest->config->talk, .ready = offered};
     return watch_set(guest, &guest->roots.offers, EPOLLIN);
+}
+
+/* Of a life whose first runner did not come to it. */
+static void close_left(struct roots *roots)
+{
+    for (int i = 0; i < ROOTS_LEFT; i++) {
+        if (roots->left[i] >= 0)
+            close(roots->left[i]);
+    }
 }
 
 bool roots_ready(struct guest *guest)
@@ -50,5 +61,7 @@ bool roots_ready(struct guest *guest)
     roots->wanted = roots->held = false;
     if (guest->config->roots->apply(guest->config->roots_state) < 0)
         guest_exit(guest, 1); /* there is no way back to the root that was */
+    close_left(roots);
+    guest->config->roots->left(guest->config->roots_state, roots->left);
     return true;
 }

@@ -80,10 +80,12 @@ static int runner_make(struct guest *guest, struct runner *runner)
 }
 
 /* One to begin with: it is made and confined while the host hears that the sandbox is there, and the first action finds it. */
-void runner_prepare(struct guest *guest)
+void runner_prepare(struct guest *guest, int *left)
 {
     struct runner *runner = calloc(1, sizeof *runner);
 
+    if (runner != NULL)
+        runner->left = left;
     if (runner == NULL || runner_make(guest, runner) < 0)
         return; /* the first action will say why */
     guest->runners.free = runner;
@@ -187,7 +189,7 @@ int runners_open(struct guest *guest)
     guest->runners.tell = ends[1];
     guest->runners.reports = (struct watch){.fd = ends[0], .ready = reported};
     if ((result = watch_set(guest, &guest->runners.reports, EPOLLIN)) == 0)
-        runner_prepare(guest);
+        runner_prepare(guest, NULL);
     return result;
 }
 

@@ -13,6 +13,7 @@
 #include "common/confine.h"
 #include "common/sys.h"
 #include "guest/clone.h"
+#include "guest/guest.h"
 #include "guest/spawn.h"
 
 static uint64_t clock_ns(void)
@@ -191,6 +192,18 @@ static void serve(struct runner *runner)
     attend(runner, main, began_ns);
 }
 
+/* What is forgotten before it is closed is never closed twice. */
+static void close_left(int *left)
+{
+    for (int i = 0; left != NULL && i < ROOTS_LEFT; i++) {
+        int fd = left[i];
+
+        left[i] = -1;
+        if (fd >= 0)
+            sys(SYS_close, fd);
+    }
+}
+
 static int prepare(const struct runner *runner)
 {
     long result;
@@ -209,7 +222,10 @@ static int prepare(const struct runner *runner)
 int runner_body(void *argument)
 {
     struct runner *runner = argument;
-    int result = prepare(runner);
+    int result;
+
+    close_left(runner->left);
+    result = prepare(runner);
 
     if (result < 0) {
         runner->end = (struct program_end){.error = -result};

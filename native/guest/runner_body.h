@@ -35,6 +35,7 @@ struct runner {
     struct program_end end;
     /* Set before the runner is made */
     int tell;
+    int *left; /* descriptors to close first, or NULL */
     const struct confinement *confinement;
     int memory_tasks, cgroup; /* guest_config's */
     const struct rlimit *descriptors; /* how many a program may have open */

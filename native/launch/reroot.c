@@ -76,6 +76,14 @@ static int apply(void *state)
     return error;
 }
 
+static void left(void *state, int descriptors[ROOTS_LEFT])
+{
+    const struct reroot *reroot = state;
+
+    descriptors[0] = reroot->root->left_root;
+    descriptors[1] = reroot->root->left_scratch;
+}
+
 static void refuse(void *state)
 {
     struct reroot *reroot = state;
@@ -86,4 +94,4 @@ static void refuse(void *state)
     packet_send(reroot->talk, &failure, sizeof failure, NULL, 0);
 }
 
-const struct guest_roots reroot_calls = {.receive = receive, .apply = apply, .refuse = refuse};
+const struct guest_roots reroot_calls = {.receive = receive, .apply = apply, .refuse = refuse, .left = left};

@@ -163,7 +163,10 @@ static int open_scratch(struct root *root, struct failure *failure)
         error = make_directory("tmp", 01777, failure);
     if (error)
         return error;
-    close_descriptor(&root->scratch);
+    if (root->again && !root->keeps_scratch)
+        root->left_scratch = root->scratch;
+    else
+        close_descriptor(&root->scratch);
     root->scratch = open_tree(AT_FDCWD, ".", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     root->shared = open_tree(AT_FDCWD, "shm", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
     root->temporary = open_tree(AT_FDCWD, "tmp", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
@@ -191,6 +194,9 @@ int root_build(struct root *root, struct failure *failure)
 {
     int error = open_kernel(root, failure);
 
+    root->left_root = root->left_scratch = -1;
+    if (!error && root->again && !root->keeps_scratch && (root->left_root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
+        error = fail(failure, errno, "open the old root");
     if (!error)
         error = enter_scratch(root, failure);
     if (!error)

@@ -22,6 +22,7 @@ struct root {
     /* Mounts, made before the old root is left and attached after it; all are closed by who closes what the root was built from. */
     int mask;   /* the empty file of the launcher's tree; not used again */
     int scratch; /* a tmpfs of the sandbox's own, which it sees two directories of: /tmp and /dev/shm. It is where roots are built, and kept for the next one */
+    int left_root, left_scratch; /* all that holds what was there before; -1: nothing */
     int shared, temporary; /* the directory that will be /dev/shm; /tmp */
     int proc, sys; /* sys may be negative: there is none */
     bool masked; /* the mask is attached somewhere */

@@ -81,7 +81,8 @@ class NamespaceHandle(GuestHandle):
                 await self._turn(kept)
                 await self._states.prove(asked=prove)
                 await start_up(self, self._spec)
-                await give_sessions(self, snapshot.sessions)
+                if snapshot.sessions:
+                    await give_sessions(self, snapshot.sessions)
             except BaseException as error:
                 self.link.fail(f"its reset was given up half-way ({type(error).__name__}): close it and make another one")
                 raise

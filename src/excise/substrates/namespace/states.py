@@ -95,7 +95,7 @@ class States:
     def find(self, snapshot: Snapshot) -> Kept:
         """Raises SpecError if the sandbox cannot go there."""
         kept = self._snapshots.find(snapshot)
-        if kept.snapshot.spec != self.start.spec:
+        if kept.snapshot.spec is not self.start.spec and kept.snapshot.spec != self.start.spec:
             raise SpecError("a sandbox goes back to states of its own spec only: make another one of this snapshot")
         return kept
 
