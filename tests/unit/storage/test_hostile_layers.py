@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import io
 import os
 import tarfile
 from pathlib import Path
@@ -13,7 +12,7 @@ import zstandard
 from excise.errors import ExciseError, SpecError
 from excise.storage.jobs import Unpack
 from excise.storage.layers import Layer, LayerStore
-from excise.storage.streams import FileSource, Limits
+from excise.storage.streams import FileSource, Limits, Stream
 from excise.storage.workers import Workers
 from oci_image import DIR, HARD, LINK, digest, entry, tar, xattrs
 
@@ -66,17 +65,13 @@ def test_it_is_refused_by_name_and_leaves_nothing(home: Path, tmp_path: Path, ca
 
 @pytest.mark.parametrize("case", ["gzip", "zstd", "sparse", "declared"])
 def test_a_bomb_is_refused_before_it_fills_the_disk(tmp_path: Path, case: str) -> None:
-    info, _ = entry("zeros")
-    info.size = 64 << 20
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        if case == "sparse":
-            info.pax_headers = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 50), "GNU.sparse.name": "zeros"}
-            info.size = 0
-        archive.addfile(info, io.BytesIO(bytes(info.size)))
-    data = stream.getvalue()
-    if case == "declared":
-        data = data[:4096]
+    if case == "sparse":
+        said = {"GNU.sparse.map": "0,0", "GNU.sparse.size": str(1 << 50), "GNU.sparse.name": "zeros"}
+        data = tar(entry("zeros", pax_headers=said))
+    elif case == "declared":
+        data = tar(entry("zeros", bytes(64 << 20)))[:4096]
+    else:
+        data = tar(*(entry(f"zeros-{number}", bytes(1 << 20)) for number in range(64)))
     packed = {"gzip": gzip.compress, "zstd": zstandard.compress}.get(case, bytes)(data)
     (tmp_path / "x").write_bytes(packed)
     (tmp_path / "making").mkdir()
@@ -95,6 +90,16 @@ def test_a_bomb_is_refused_before_it_fills_the_disk(tmp_path: Path, case: str) -
         asyncio.run(main())
     written = sum(path.stat().st_blocks * 512 for path in (tmp_path / "making").rglob("*"))
     assert written <= 17 << 20
+
+
+def test_what_grows_beyond_all_measure_is_refused() -> None:
+    zeros = gzip.compress(bytes(64 << 20))
+    stream = Stream(iter([zeros] * 1000), Limits())
+    with pytest.raises(SpecError, match="more than 200 times its size"):
+        for _ in stream:
+            pass
+    stream.close()
+    assert stream.plain_bytes < 2 << 30
 
 
 def test_awkward_layers_are_taken(home: Path, tmp_path: Path) -> None:
