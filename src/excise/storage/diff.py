@@ -56,11 +56,19 @@ class _Diff:
         if new.cut:
             names = sorted({*names, *old.names()})
         for name in names:
-            with new.look(name) as now, old.look(name) as before:
-                if now is None and new.cut:
-                    now = Hidden()  # noqa: PLW2901 - what is not in an opaque directory is not there
-                if now is not None:
-                    yield from self._name(path + name, now, None if isinstance(before, Hidden) else before, level)
+            try:
+                found = list(self._in_both(path + name, name, new, old, level))
+            except FileNotFoundError:  # something lives there, and removed it while it was looked at
+                with old.look(name) as before:
+                    found = list(self._name(path + name, Hidden(), _shown(before), level))
+            yield from found
+
+    def _in_both(self, path: bytes, name: bytes, new: Merged, old: Merged, level: int) -> Iterator[Found]:
+        with new.look(name) as now, old.look(name) as before:
+            if now is not None:
+                yield from self._name(path, now, _shown(before), level)
+            elif new.cut:  # what is not in an opaque directory is not there
+                yield from self._name(path, Hidden(), _shown(before), level)
 
     def _name(self, path: bytes, now: Hidden | Leaf | Merged, before: Leaf | Merged | None, level: int) -> Iterator[Found]:
         if isinstance(now, Merged) and isinstance(before, Merged):
@@ -136,6 +144,10 @@ class _Diff:
             raise trees.TreeError(f"the changes hold more than {self._most_bytes:,} bytes: ask without their contents")
         self._left_bytes -= len(data or b"")
         return data
+
+
+def _shown(found: Hidden | Leaf | Merged | None) -> Leaf | Merged | None:
+    return None if isinstance(found, Hidden) else found
 
 
 def _mode(found: Leaf | Merged | None) -> int | None:

@@ -36,6 +36,11 @@ def squash(layers: Sequence[int], target: int, most_bytes: int | None = None, ch
     return made.size_bytes
 
 
+def copy_entry(name: bytes, source: int, target: int) -> None:
+    """Copy what is called `name`, and is no directory, from one directory into another."""
+    _Copy(target, None, trees.nothing).leaf(Leaf(source, name, trees.look(source, name)), target, (name,))
+
+
 class _Copy:
     """One tree in the making. What is in it is ours, so that it may be walked by name."""
 
@@ -53,7 +58,7 @@ class _Copy:
             with source.look(name) as found:
                 match found:
                     case Leaf():
-                        self._leaf(found, target, (*path, name))
+                        self.leaf(found, target, (*path, name))
                     case Merged():
                         self._directory(name, found, target, (*path, name), level)
                     case Hidden():
@@ -69,7 +74,7 @@ class _Copy:
 
     # ---- what is no directory
 
-    def _leaf(self, found: Leaf, target: int, path: tuple[bytes, ...]) -> None:
+    def leaf(self, found: Leaf, target: int, path: tuple[bytes, ...]) -> None:
         status = found.status
         key = (status.st_dev, status.st_ino)
         if status.st_nlink > 1 and (first := self._linked.get(key)) is not None:

@@ -13,6 +13,7 @@ import msgspec
 from excise.errors import SpecError
 from excise.storage.jobs import LayerRecord, View
 from excise.storage.tree import OPAQUE
+from excise.storage.trees_copy import copy_entry
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EMLINK)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -49,8 +50,18 @@ def _add(layer: int, into: int) -> None:
             continue
         _clear(name, into)
         if not (stat.S_ISCHR(status.st_mode) and status.st_rdev == 0):
-            os.link(name, name, src_dir_fd=layer, dst_dir_fd=into, follow_symlinks=False)
+            _link_or_copy(name, layer, into)
     _dress(layer, into)
+
+
+def _link_or_copy(name: str, layer: int, into: int) -> None:
+    """A file has so many names, on ext4 65,000: a layer that more views show is copied from then on."""
+    try:
+        os.link(name, name, src_dir_fd=layer, dst_dir_fd=into, follow_symlinks=False)
+    except OSError as error:
+        if error.errno != errno.EMLINK:
+            raise
+        copy_entry(os.fsencode(name), layer, into)
 
 
 def _add_directory(name: str, layer: int, into: int) -> None:

@@ -5,6 +5,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,30 @@ def test_a_file_written_again_with_what_it_held_is_no_change(tmp_path: Path) -> 
         file.write(b"y")
     (found,) = _diff([tmp_path / "top"], [tmp_path / "base"])
     assert (found.path, found.kind) == (b"same", "modified")
+
+
+def test_what_goes_while_it_is_looked_at_is_gone(tmp_path: Path) -> None:
+    for name in ("base", "top"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "stays").write_text(name)
+    (tmp_path / "base/goes").write_text("before")
+    over = threading.Event()
+
+    def come_and_go() -> None:
+        while not over.is_set():
+            (tmp_path / "top/goes").write_text("after")
+            (tmp_path / "top/goes").unlink()
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        for _ in range(1000):
+            found = {one.path: one.kind for one in _diff([tmp_path / "top"], [tmp_path / "base"], contents=True)}
+            assert found.pop(b"goes", "deleted") in ("deleted", "modified")
+            assert found == {b"stays": "modified"}
+    finally:
+        over.set()
+        thread.join()
 
 
 def test_contents_beyond_the_bound_are_refused_and_paths_are_not(tmp_path: Path) -> None:
