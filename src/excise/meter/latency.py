@@ -3,29 +3,18 @@
 import os
 import random
 import secrets
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
-import msgspec
-
-from excise.action import Exec, Observation, Shell
+from excise.action import Exec, Shell
 from excise.clock import now_ns
 from excise.meter.admission import Admitted
 from excise.meter.latency_records import LatencyCell, LatencyPlan, LatencyTrial
+from excise.meter.latency_samples import PROGRAM, SESSION, OtherWork, Samples, check, create
+from excise.meter.latency_states import MADE, States
 from excise.meter.privacy import one_line, without_home
 from excise.spec import Limits, Spec
 from excise.substrate import Capabilities, Handle, Substrate
-
-_LEASE_S = 600.0
-_DEADLINE_S = 120.0
-_SESSION = "main"
-PROGRAM = "/usr/bin/echo"
-"""By its path, as the floor's: to search for a program is not what is compared."""
-
-
-class OtherWork(Exception):  # noqa: N818 - it is told as a reason, not raised to a user
-    """An answer without its nonce."""
 
 
 class Floor:
@@ -48,14 +37,6 @@ class Floor:
         if status != 0:
             raise OtherWork(f"the floor's program ended with status {status}")
         return took_ns
-
-
-class Samples(msgspec.Struct):
-    """What a cell has seen in one block."""
-
-    took_ns: list[int] = []
-    floor_ns: list[int] = []
-    close_ns: list[int] = []
 
 
 class Measured(Protocol):
@@ -108,7 +89,7 @@ def _spec(plan: LatencyPlan, capabilities: Capabilities) -> Spec:
 
 
 async def _fill(samples: Samples, cell: LatencyCell, substrate: Substrate, spec: Spec, floor: Floor) -> None:
-    measured = _Create(substrate, spec) if cell.operation == "create" else await _live(cell, substrate, spec)
+    measured = await _made(cell, substrate, spec)
     try:
         if cell.tight:
             for _ in range(cell.samples):
@@ -122,8 +103,12 @@ async def _fill(samples: Samples, cell: LatencyCell, substrate: Substrate, spec:
         await measured.close()
 
 
-async def _create(substrate: Substrate, spec: Spec) -> Handle:
-    return await substrate.create(spec, deadline_s=_DEADLINE_S, lease_s=_LEASE_S, labels={}, request_id=uuid.uuid4().hex)
+async def _made(cell: LatencyCell, substrate: Substrate, spec: Spec) -> Measured:
+    if cell.operation == "create":
+        return _Create(substrate, spec)
+    if cell.operation in MADE:
+        return MADE[cell.operation](await States.begin(substrate, spec))
+    return await _live(cell, substrate, spec)
 
 
 class _Create:
@@ -136,7 +121,7 @@ class _Create:
     async def sample(self, into: Samples) -> None:
         nonce = secrets.token_hex(8)
         begun = now_ns()
-        handle = await _create(self._substrate, self._spec)
+        handle = await create(self._substrate, self._spec)
         try:
             answer = await handle.run(Exec((PROGRAM, nonce)))
             ended = now_ns()
@@ -144,7 +129,7 @@ class _Create:
             closing = now_ns()
             await handle.close()
             closed = now_ns()
-        _check(answer, nonce)
+        check(answer, nonce)
         into.took_ns.append(ended - begun)
         into.close_ns.append(closed - closing)
 
@@ -152,7 +137,7 @@ class _Create:
 
 
 async def _live(cell: LatencyCell, substrate: Substrate, spec: Spec) -> "_Live":
-    handle = await _create(substrate, spec)
+    handle = await create(substrate, spec)
     try:
         await handle.ready()
         live = _Live(handle, session=cell.operation == "session")
@@ -172,16 +157,11 @@ class _Live:
 
     async def sample(self, into: Samples) -> None:
         nonce = secrets.token_hex(8)
-        action = Shell(f"echo {nonce}", session=_SESSION) if self._session else Exec((PROGRAM, nonce))
+        action = Shell(f"echo {nonce}", session=SESSION) if self._session else Exec((PROGRAM, nonce))
         begun = now_ns()
         answer = await self._handle.run(action)
         into.took_ns.append(now_ns() - begun)
-        _check(answer, nonce)
+        check(answer, nonce)
 
     async def close(self) -> None:
         await self._handle.close()
-
-
-def _check(answer: Observation, nonce: str) -> None:
-    if not answer.ok or answer.stdout != f"{nonce}\n".encode():
-        raise OtherWork(f"a nonce was asked for and {answer.text[:200]!r} came back")

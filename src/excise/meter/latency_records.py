@@ -9,8 +9,12 @@ from excise.spec import Limits
 
 LATENCY_SCHEMA = 1
 
-Operation = Literal["create", "exec", "session"]
-"""create: from the call to the first result. exec: an Exec in a live sandbox. session: a builtin in a live session."""
+Operation = Literal["create", "exec", "session", "reset", "snapshot", "snapshot-live", "fork-8", "fork-64"]
+"""create: from the call to the first result. exec: an Exec in a live sandbox. session: a builtin in a live session.
+
+The others in a sandbox in which a hundred files were changed. reset: with a session and a process alive. snapshot: with none;
+snapshot-live: with both. fork: from the call until each child has answered.
+"""
 
 
 class LatencyCell(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -47,7 +51,7 @@ class LatencyTrial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     took_ns: tuple[int, ...] = ()
     floor_ns: tuple[int, ...] = ()
     close_ns: tuple[int, ...] = ()
-    """Of `create`: what closing took, which is no part of the sample."""
+    """Of `create` and forks: what closing took, which is no part of the sample."""
     failure: str | None = None
 
 

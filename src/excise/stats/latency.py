@@ -4,8 +4,9 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 
-from excise.meter.latency_records import LatencyCell, LatencyTrial
+from excise.meter.latency_records import LatencyCell, LatencyTrial, Operation
 from excise.stats.estimate import Estimate
 from excise.stats.jackknife import POSITIVE, Blocks
 from excise.stats.quantile import quantile
@@ -33,8 +34,8 @@ def rows(trials: Sequence[LatencyTrial]) -> tuple[LatencyRow, ...]:
 
 
 def _cells(trials: Sequence[LatencyTrial]) -> list[LatencyCell]:
-    order = {"create": 0, "exec": 1, "session": 2}
-    return sorted({trial.cell for trial in trials}, key=lambda cell: (order[cell.operation], cell.tight, cell.address))
+    order = get_args(Operation)
+    return sorted({trial.cell for trial in trials}, key=lambda cell: (order.index(cell.operation), cell.tight, cell.address))
 
 
 def _row(cell: LatencyCell, trials: Sequence[LatencyTrial]) -> LatencyRow:

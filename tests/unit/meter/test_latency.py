@@ -8,14 +8,16 @@ import pytest
 from excise.api import measure_latencies
 from excise.errors import SpecError
 from excise.meter.admission import Admitted
-from excise.meter.latency import Floor, OtherWork, run_latencies
+from excise.meter.latency import Floor, run_latencies
 from excise.meter.latency_records import LatencyCell, LatencyPlan, LatencyTrial
+from excise.meter.latency_samples import OtherWork
 from excise.meter.null import NullSubstrate
 from excise.meter.results import load_latencies
 from excise.plans import load
 from excise.report.latency import table
 from excise.stats.latency import ratio, rows
 from excise.substrate import Capabilities
+from excise.substrates.fake import FakeSubstrate
 
 EXEC = LatencyCell(address="ours", operation="exec", samples=3)
 OTHER = LatencyCell(address="theirs", operation="exec", samples=3)
@@ -120,3 +122,26 @@ def test_a_run_from_plan_to_table(tmp_path):
     text = table(header, found)
     assert "exec, in a row" in text
     assert "nonsense was not measured" in text
+
+
+def test_states_are_measured_in_a_sandbox_that_is_changed_again_each_time():
+    names = ("reset", "snapshot", "snapshot-live", "fork-8")
+    plan = LatencyPlan(
+        cells=tuple(LatencyCell(address="fake", operation=name, samples=2) for name in names),
+        blocks=1,
+        warmup_blocks=0,
+    )
+    substrate = FakeSubstrate()
+    kept: list[LatencyTrial] = []
+
+    async def run() -> None:
+        admitted = {"fake": Admitted(substrate=substrate, capabilities=await substrate.probe())}
+        await run_latencies(plan, admitted, Floor("/bin/echo"), "r", kept.append)
+        assert await substrate.list({}) == ()
+        assert substrate._snapshots == {}
+
+    asyncio.run(run())
+    assert [trial.failure for trial in kept] == [None] * 4
+    assert {trial.cell.operation: len(trial.took_ns) for trial in kept} == dict.fromkeys(names, 2)
+    assert {trial.cell.operation: len(trial.close_ns) for trial in kept}["fork-8"] == 2
+    assert [row.cell.operation for row in rows(kept)] == list(names)

@@ -89,7 +89,7 @@ def _table(found: Sequence[Rung], facts: Facts) -> Table:
 def latencies(header: LatencyHeader, rows: Sequence[LatencyRow]) -> Part:
     """By single actions in a live sandbox, above the floor that the kernel asks."""
     title, name = "The action ladder: single operations above the floor", "latency-ladder"
-    known = [row for row in rows if row.cell.operation != "create" and row.p50_s is not None]
+    known = [row for row in rows if row.cell.operation in ("exec", "session") and row.p50_s is not None]
     if not known:
         return Absent(name=name, title=title, remedy="`excise measure --plan bench` measures it")
     known.sort(key=lambda row: row.p50_s.value if row.p50_s else 0.0)
