@@ -22,7 +22,7 @@ enum launch_type {
     LAUNCH_READY = 17, /* the root is built and the guest serves; descriptors: its pidfd, then the listener if LISTEN was asked */
     LAUNCH_FAILED = 18, /* fields STEP, ERRNO, MESSAGE; nothing of the sandbox is left */
     LAUNCH_GONE = 19,  /* all processes, mounts and cgroups are gone; also unasked, when a sandbox died */
-    LAUNCH_ROOTED = 20, /* it has the root; or fields STEP, ERRNO, MESSAGE: EBUSY, it stays as it is, something lives in it; others, it is lost, and GONE follows */
+    LAUNCH_ROOTED = 20, /* it has the root; or fields STEP, ERRNO, MESSAGE: EBUSY or ENODATA, it stays as it is, something lives in it or nothing was written; others, it is lost, and GONE follows */
     LAUNCH_OPENED = 21, /* descriptor: the directory; or ERRNO: there is no such upper */
 };
 

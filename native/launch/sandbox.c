@@ -274,6 +274,8 @@ int sandbox_root(struct launcher *launcher, uint32_t id, const struct plan *plan
         fail(&failure, ECHILD, "give the sandbox another root: it is not there");
     else if (sandbox->upper < 0 || sandbox->next_upper >= 0)
         fail(&failure, EALREADY, "give the sandbox another root: it is being given one, or can have none");
+    else if (plan->seal && upper_is_empty(sandbox->upper))
+        fail(&failure, ENODATA, "seal the upper: nothing was written into it");
     else
         offer_root(launcher, sandbox, plan, &failure);
     return failure.error ? replies_rooted(&launcher->replies, id, 0, &failure) : 0;

@@ -31,7 +31,7 @@ struct sandbox {
 /* Starts one and does not wait for it. The plan's descriptors are closed. An error is told to the client; -errno is returned only if that is gone. */
 int sandbox_create(struct launcher *launcher, uint32_t id, struct plan *plan);
 
-/* Offers it another root, as the plan says; ROOTED follows. */
+/* Offers it another root, as the plan says, unless an upper is to be sealed that nothing was written into; ROOTED follows. */
 int sandbox_root(struct launcher *launcher, uint32_t id, const struct plan *plan);
 
 /* What it or, with that id, a layer has had written into it; OPENED follows. */

@@ -2,6 +2,7 @@
 
 #include "launch/failure.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -10,6 +11,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { OWN_INODES = 8 }; /* the root, the directories below, and those overlayfs makes in work/, for a moment too */
@@ -61,6 +63,18 @@ int upper_make(uint64_t bytes, uint64_t inodes, size_t lowers, struct failure *f
         return upper;
     close(upper);
     return fail(failure, error, "fill the sandbox's tmpfs");
+}
+
+bool upper_is_empty(int upper)
+{
+    CLOSES int directory = upper_open(upper);
+    char entries[512];
+    long length = directory < 0 ? -1 : syscall(SYS_getdents64, directory, entries, sizeof entries);
+    size_t count = 0;
+
+    for (long at = 0; at < length; at += ((const struct dirent64 *)(entries + at))->d_reclen)
+        count++;
+    return length >= 0 && count <= 2; /* itself and its parent */
 }
 
 uint64_t upper_usage(int upper, uint64_t *bytes, uint64_t *inodes)

@@ -21,6 +21,9 @@ bool uppers_work(void);
 /* A fresh one, in which that many lowers find a place beside what is written. 0 bytes or inodes: the kernel's default. A descriptor, or -errno. */
 int upper_make(uint64_t bytes, uint64_t inodes, size_t lowers, struct failure *failure);
 
+/* Whether nothing was written into it. */
+bool upper_is_empty(int upper);
+
 /* What lies in it, in bytes; and, unless it is 0, `*bytes` and `*inodes` become what there is still room for, at least 1. */
 uint64_t upper_usage(int upper, uint64_t *bytes, uint64_t *inodes);
 

@@ -112,6 +112,18 @@ def test_a_seal_waits_for_nobody(who: Who, launch: Launch) -> None:
     assert ask(launch, OPEN, launch.ids).number(ERRNO) == errno.ENOENT
 
 
+def test_nothing_is_sealed_where_nothing_was_written(who: Who, launch: Launch) -> None:
+    for name in ("dev", "proc", "sys"):  # else they are what is written first, by whoever builds the root
+        (who.image / name).mkdir(exist_ok=True)
+    box = launch.create(who.plain)
+    for script in ("true", "touch /file; rm /file", "touch /tmp/file"):
+        box.sh(script)
+        assert offer(launch, box, who.plain + number(SEAL, 1000)).number(ERRNO) == errno.ENODATA
+    box.sh("rm /private/key")
+    seal(launch, box, who.plain)
+    box.sh("test ! -e /private/key")
+
+
 def test_limits_hold_over_what_was_sealed(who: Who, launch: Launch) -> None:
     limited = who.plain + number(DISK_BYTES, 1 << 20) + number(INODES, 100)
     box = launch.create(limited)
@@ -266,21 +278,29 @@ def test_lowers_may_be_many(who: Who, launch: Launch) -> None:
     assert child.sh("cat /file; ls -d /[0-9]* | wc -l").split() == ["49", "50"]
 
 
+def settle(launch: Launch, box: Box) -> None:
+    """Both have closed what they held of the root before: the guest's by who starts its first program."""
+    ask(launch, OPEN, 9999)
+    box.sh("true")
+
+
 def test_nothing_is_left_of_a_hundred_roots(who: Who, launch: Launch) -> None:
     box = launch.create(who.plain)
+    box.sh("echo one > /first")
     layer = number(LAYER, seal(launch, box, who.plain))
     reset(launch, box, layer + who.plain)
-    ask(launch, OPEN, 9999)
+    settle(launch, box)
     held, inside = descriptors(launch), len(list(Path(f"/proc/{box.pid}/fd").iterdir()))
     for _ in range(100):
         reset(launch, box, layer + who.plain)
-    ask(launch, OPEN, 9999)
+    settle(launch, box)
     assert (descriptors(launch), len(list(Path(f"/proc/{box.pid}/fd").iterdir()))) == (held, inside)
     assert box.sh("ls /proc/self/fd").split() == ["0", "1", "2", "3"]
 
 
 def test_the_image_is_never_written(who: Who, launch: Launch) -> None:
     box = launch.create(who.plain)
+    box.sh("echo one > /first")
     layer = number(LAYER, seal(launch, box, who.plain))
     box.sh("rm -rf /private /etc/passwd")
     reset(launch, box, layer + who.plain)

@@ -67,7 +67,7 @@ class NamespaceHandle(GuestHandle):
         async with self._readying:
             self.link.check()
             sessions = await read_sessions(self, self.sessions, self.base, self._spec)
-            return await self._states.take(sessions, alive=bool(self.sessions), lease_s=self._lease_s)
+            return await self._states.take(sessions, self._lease_s)
 
     async def reset(self, snapshot: Snapshot, *, prove: bool = False) -> None:
         """Another life, in a root over the snapshot's layers. Given up half-way, the sandbox is lost.

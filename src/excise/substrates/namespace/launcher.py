@@ -122,9 +122,9 @@ class Launcher:
         place.rooting = answer = self._loop.create_future()
         try:
             await self._send(request.root(place.id, asked, seal=seal), ())
-        except BaseException:
+        except CreateError as error:
             place.rooting = None
-            raise
+            raise SandboxLost(str(error)) from None
         if place.gone.done():
             place.left()  # nobody answers
         return answer
@@ -145,7 +145,10 @@ class Launcher:
     async def _given(self, id: int, packet: bytes) -> int:
         opening: asyncio.Future[int] = self._loop.create_future()
         self._opening.setdefault(id, []).append(opening)
-        await self._send(packet, ())
+        try:
+            await self._send(packet, ())
+        except CreateError as error:
+            raise SandboxLost(str(error)) from None
         return await opening
 
     def _opened(self, answer: Answer, descriptors: list[int]) -> None:

@@ -30,17 +30,17 @@ class Roots:
         self.directories = asked.directories
         """Made in every root that does not have them."""
 
-    async def seal(self) -> Layer | None:
-        """The upper as a layer, under a fresh one. None: something lives in the sandbox, and all is as it was."""
+    async def seal(self) -> bool:
+        """Have all that was written in layers, under a fresh upper. Whether it is: else something lives in the sandbox."""
         layer = Layer(self._launcher, self._launcher.number())
         answer = await self._answered(await self._offer(self.stack, layer.id))
-        if answer.number(request.TAG_ERRNO) == errno.EBUSY:
-            return None
+        if (refused := answer.number(request.TAG_ERRNO)) in (errno.EBUSY, errno.ENODATA):
+            return refused == errno.ENODATA  # nothing was written: it is so already
         _check(answer)
         layer.size_bytes = answer.number(request.TAG_SIZE_BYTES)
         self._over((layer, *self.stack.layers))
         layer.release()  # the stack has it
-        return layer
+        return True
 
     async def copy(self, storekeeper: Storekeeper) -> Layer:
         """What is written now, as a layer of its own; its use is the caller's. Whoever writes must stand still meanwhile."""

@@ -51,10 +51,10 @@ class States:
 
     # ---- layers
 
-    async def _present(self, *, alive: bool) -> Stack:
-        """All layers of the present state, held for the caller. `alive`: something is known to live in the sandbox."""
+    async def _present(self) -> Stack:
+        """All layers of the present state, held for the caller."""
         # To its end: an upper that was sealed is under the sandbox, whoever gave up waiting for it.
-        if not alive and await to_end(self._seal()) is not None:
+        if await to_end(self._seal()):
             await self._depth.bound()
             return Stack(self.roots.stack.layers)
         copied = await self._copy()
@@ -63,7 +63,7 @@ class States:
         finally:
             copied.release()  # the stack has it
 
-    async def _seal(self) -> Layer | None:
+    async def _seal(self) -> bool:
         try:
             return await self.roots.seal()
         except Exception as error:
@@ -80,8 +80,8 @@ class States:
 
     # ---- snapshot and reset
 
-    async def take(self, sessions: tuple[SessionState, ...], *, alive: bool, lease_s: float) -> Snapshot:
-        present = await self._present(alive=alive)
+    async def take(self, sessions: tuple[SessionState, ...], lease_s: float) -> Snapshot:
+        present = await self._present()
         try:
             if self._prove:
                 await proof.record(self._storekeeper, self.roots, present.layers)
@@ -106,7 +106,7 @@ class States:
 
     async def begin_here(self) -> None:
         """The spec's steps are done: what they wrote is the start, and no change."""
-        self._begin(await self._present(alive=False))
+        self._begin(await self._present())
 
     def _begin(self, stack: Stack) -> None:
         self._began.release()
