@@ -8,6 +8,7 @@ import queue
 import threading
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,7 @@ class Stream:
         self._progress = progress
         self._queue: queue.Queue[bytes | BaseException | None] = queue.Queue(_AHEAD_CHUNKS)
         self._given_up = threading.Event()
+        self._reading = False
         self._raw, self._plain = hashlib.sha256(), hashlib.sha256()
         self._raw_bytes = self.plain_bytes = 0
         self._thread = threading.Thread(target=self._read, name="excise-stream", daemon=True)
@@ -77,19 +79,25 @@ class Stream:
 
     def __iter__(self) -> Iterator[bytes]:
         self._thread.start()
-        while (item := self._queue.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
+        self._reading = True
+        while (item := self._next()) is not None:
             yield item
+
+    def _next(self) -> bytes | None:
+        item = self._queue.get()
+        self._reading = isinstance(item, bytes)
+        if isinstance(item, BaseException):
+            raise item
+        return item
 
     def close(self) -> None:
         """Give up: the thread ends at its next chunk."""
         self._given_up.set()
-        while self._thread.is_alive():
-            try:
-                self._queue.get(timeout=0.1)
-            except queue.Empty:
-                continue
+        while self._reading:
+            with suppress(Exception):  # what it failed with is of no interest any more
+                self._next()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _read(self) -> None:
         try:
