@@ -196,6 +196,7 @@ def test_a_layer_may_be_filled_from_outside(who: Who, launch: Launch) -> None:
 
 def test_roots_that_cannot_be_are_told(who: Who, launch: Launch) -> None:
     box = launch.create(who.plain)
+    box.sh("touch /written")
     assert offer(launch, box, number(LAYER, 4000) + who.plain + number(SEAL, 5000)).number(ERRNO) == errno.ENOENT
     assert offer(launch, box, NOTHING).number(ERRNO) == errno.EINVAL
     assert box.sh("echo here") == "here"
