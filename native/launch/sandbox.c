@@ -300,6 +300,17 @@ int sandbox_make_layer(struct launcher *launcher, uint32_t id)
     return error ? replies_opened(&launcher->replies, id, error) : sandbox_open(launcher, id);
 }
 
+/* The guest has said that it is done with its upper, and could be wrong. */
+static int keep_sealed(struct launcher *launcher, struct sandbox *sandbox, int upper, struct failure *failure)
+{
+    int error = upper_seal(upper);
+
+    if (error)
+        return fail(failure, -error, "seal the upper: somebody writes into it");
+    error = layers_add(&launcher->layers, sandbox->seal, upper);
+    return error ? fail(failure, -error, "seal the upper") : 0;
+}
+
 /* It has answered the offer. */
 static int take_root(struct launcher *launcher, struct sandbox *sandbox, struct failure *said)
 {
@@ -307,11 +318,10 @@ static int take_root(struct launcher *launcher, struct sandbox *sandbox, struct 
 
     if (!said->error) {
         sandbox->upper = sandbox->next_upper;
-        if (sandbox->seal) {
-            if (layers_add(&launcher->layers, sandbox->seal, let_go))
-                return -ENOMEM;
+        if (sandbox->seal && keep_sealed(launcher, sandbox, let_go, said))
+            kill_sandbox(sandbox);
+        else if (sandbox->seal)
             let_go = -1;
-        }
     }
     sandbox->next_upper = -1;
     /* The client first: what was written in the life before is freed by the last who lets go of it. */

@@ -90,6 +90,15 @@ uint64_t upper_usage(int upper, uint64_t *bytes, uint64_t *inodes)
     return (tree.f_blocks - tree.f_bfree) * tree.f_frsize;
 }
 
+int upper_seal(int upper)
+{
+    CLOSES int context = fspick(upper, "", FSPICK_CLOEXEC | FSPICK_EMPTY_PATH);
+
+    if (context < 0 || fsconfig(context, FSCONFIG_SET_FLAG, "ro", NULL, 0) || fsconfig(context, FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0))
+        return -errno;
+    return 0;
+}
+
 static int show(int upper, const char *path, uint64_t attributes, int user_namespace, struct failure *failure)
 {
     struct mount_attr set = {.attr_set = attributes};

@@ -27,6 +27,9 @@ bool upper_is_empty(int upper);
 /* What lies in it, in bytes; and, unless it is 0, `*bytes` and `*inodes` become what there is still room for, at least 1. */
 uint64_t upper_usage(int upper, uint64_t *bytes, uint64_t *inodes);
 
+/* Nobody writes into it any more, whatever mounts of it there are. 0 or -errno. */
+int upper_seal(int upper);
+
 /* A copy of its mount for one sandbox, with the owners seen through `user_namespace` (-1: as they are): all of it, to write into; or what was written, to be a lower. A
  * descriptor, or -errno. */
 int upper_show(int upper, int user_namespace, struct failure *failure);

@@ -5,6 +5,7 @@ import os
 import struct
 from pathlib import Path
 
+import pytest
 from launched import (
     DISK_BYTES,
     DROP,
@@ -181,6 +182,19 @@ def written(launch: Launch, upper: int, who: Who) -> str:
         os.close(directory)
 
 
+def test_nobody_writes_into_what_was_sealed(who: Who, launch: Launch) -> None:
+    box = launch.create(who.plain)
+    box.sh("echo text > /file")
+    (directory,) = ask(launch, OPEN, box.id).descriptors  # from before, when it could be written
+    try:
+        seal(launch, box, who.plain)
+        with pytest.raises(OSError, match="Read-only"):
+            os.open("file", os.O_WRONLY, dir_fd=directory)
+    finally:
+        os.close(directory)
+    box.sh("echo more >> /file")
+
+
 def test_a_layer_may_be_filled_from_outside(who: Who, launch: Launch) -> None:
     launch.ids += 1
     answer = ask(launch, MAKE, launch.ids)
@@ -291,11 +305,14 @@ def test_nothing_is_left_of_a_hundred_roots(who: Who, launch: Launch) -> None:
     layer = number(LAYER, seal(launch, box, who.plain))
     reset(launch, box, layer + who.plain)
     settle(launch, box)
-    held, inside = descriptors(launch), len(list(Path(f"/proc/{box.pid}/fd").iterdir()))
+    before = descriptors(launch), len(list(Path(f"/proc/{box.pid}/fd").iterdir()))
     for _ in range(100):
         reset(launch, box, layer + who.plain)
     settle(launch, box)
-    assert (descriptors(launch), len(list(Path(f"/proc/{box.pid}/fd").iterdir()))) == (held, inside)
+    after = descriptors(launch), len(list(Path(f"/proc/{box.pid}/fd").iterdir()))
+    # Of the guest's a few come and go with each program.
+    assert after[0] == before[0]
+    assert abs(after[1] - before[1]) < 10
     assert box.sh("ls /proc/self/fd").split() == ["0", "1", "2", "3"]
 
 

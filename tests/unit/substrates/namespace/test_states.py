@@ -371,7 +371,8 @@ def test_snapshots_end_with_their_launcher() -> None:
 def test_a_layer_that_changed_is_found() -> None:
     async def body(substrate: NamespaceSubstrate) -> None:
         async with Sandbox(substrate) as box:
-            await box.write("/file", "before")
+            # One that was copied: a sealed one is read-only, for everybody.
+            await box.run("echo before > /file; sleep 1000 > /dev/null 2>&1 &")
             snapshot = await box.snapshot()
             await box.reset(snapshot)
             kept = substrate._snapshots.find(snapshot)  # pyright: ignore[reportPrivateUsage]
