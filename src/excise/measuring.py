@@ -231,10 +231,10 @@ async def measure_latencies(
         seen: dict[str, Admitted | Skipped] = {}
         for address in dict.fromkeys(cell.address for cell in cells):
             seen[address] = await admitted(address, Spec(image=wanted.image), closing, named=False)
-        return await conduct_latencies(wanted, seen, await digest(wanted.image), await _floor(wanted.image, "echo"), out)
+        return await conduct_latencies(wanted, seen, await digest(wanted.image), await floor_of(wanted.image, "echo"), out)
 
 
-async def _floor(image: str, program: str) -> Floor:
+async def floor_of(image: str, program: str) -> Floor:
     """The image's own `program`, by where it lies on this machine, with the image's variables."""
     found = await resolve(image)
     for source, target in (*found.binds, (str(found.root), "/")):
