@@ -71,13 +71,14 @@ def test_a_dry_run_prints_cells_and_time_and_writes_nothing(plan: str, tmp_path:
         (["--plan", "nosuch"], "there is no plan 'nosuch'; the package has: bench"),
         (["--plan", "bench", "--workload", "t0"], "take no workload"),
         (["--resume", "nowhere"], "is not a results directory"),
-        (["--resume", str(GOLDEN / "3"), "--blocks", "3"], "leave blocks out"),
-        (["--resume", str(GOLDEN / "2"), "local"], "leave ADDRESS out"),
+        (["--resume", str(GOLDEN / "3"), "--blocks", "3"], "leave --blocks out"),
+        (["--resume", str(GOLDEN / "2"), "local"], "leave local out"),
         (["--like", str(GOLDEN / "2"), "--plan", "quick"], "leave --plan out"),
         (["--like", "nowhere"], "is not a results directory"),
         (["--control", "nowhere"], "is not a results directory"),
-        (["--control", str(GOLDEN / "3"), "--image", "host", "local"], "leave ADDRESS, image out"),
+        (["--control", str(GOLDEN / "3"), "--image", "host", "local"], "leave --image, local out"),
         (["--control", str(GOLDEN / "3"), "--detach"], "leave --dry-run and --detach out"),
+        (["smoke"], "smoke is a plan, not a substrate: write --plan smoke"),
         (["--detach", "--plan", "nosuch"], "there is no plan 'nosuch'"),
         (["--detach", "--resume", "nowhere"], "is not a results directory"),
     ],
@@ -155,3 +156,14 @@ def test_somebody_elses_run_is_repeated_and_ratios_stand_beside_theirs(plan: str
     ours, theirs = load(tmp_path / "ours"), load(tmp_path / "theirs")
     assert ours.header.plan.cells == theirs.header.plan.cells
     assert ours.header.id != theirs.header.id
+
+
+def test_a_workload_that_fails_everywhere_is_a_failure_and_the_other_cells_go_on(tmp_path: Path) -> None:
+    (tmp_path / "wrong.toml").write_text('image = "host"\ncommands = ["exit 3"]\n')
+    plan = 'kind = "rollout"\nimage = "host"\nblocks = 1\n[[grids]]\naddresses = ["local"]\nworkloads = ["t0", "wrong.toml"]\n'
+    (tmp_path / "two.toml").write_text(plan)
+    done = measure("--plan", "two.toml", "--reference", "local", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "excise: no trial succeeded of local on wrong.toml" in done.stderr
+    failures = [trial.failure for trial in load(tmp_path / "out").trials if not trial.warmup]
+    assert sorted(one is None for one in failures) == [False, True]

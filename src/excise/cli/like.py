@@ -28,13 +28,17 @@ def show(ours: "Run", theirs: "Run", file: TextIO) -> None:
     file.write("\n" + aligned([heads, *lines]))
     here, there = ours.header.provenance, theirs.header.provenance
     file.write(
-        f"\nHere: {ours.blocks} blocks on {here.cores} cores of {here.cpu}, {here.kernel}. There: {theirs.blocks} blocks on "
+        f"\nHere: {_blocks(ours)} on {here.cores} cores of {here.cpu}, {here.kernel}. There: {_blocks(theirs)} on "
         f"{there.cores} cores of {there.cpu}, {there.kernel}.\n"
     )
     if here.image_digest != there.image_digest:
         file.write("The image is not the same: its digest differs, so part of a difference may be the programs in it.\n")
     if here.code != there.code:
         file.write(f"The code is not the same: {_code(here)} here, {_code(there)} there.\n")
+
+
+def _blocks(run: "Run") -> str:
+    return "1 block" if run.blocks == 1 else f"{run.blocks} blocks"
 
 
 def aligned(lines: "Sequence[Sequence[str]]") -> str:

@@ -3,22 +3,25 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from cyclopts import App, Parameter
 
-from excise.cli.measure_options import Options, is_latencies, name_of, wanted
+from excise.cli.measure_options import Options, is_latencies, name_of, refuse_plan_names, wanted
 from excise.cli.measure_output import keeping, print_ratios, print_table, progress
-from excise.cli.sentences import FAILED
+from excise.cli.sentences import FAILED, say
 from excise.errors import SpecError
+
+if TYPE_CHECKING:
+    from excise.stats.run import Run
 
 app = App(
     name="measure",
     help_epilogue="""\
 The table goes to stdout, progress to stderr, raw results to a directory. Ctrl-C ends a run early and keeps its whole \
-blocks; --resume goes on with it. Exit code: 1 when an ADDRESS that was named cannot run here (the others are still \
-measured); 2 when the request is wrong; 130 after Ctrl-C.
+blocks; --resume goes on with it. Exit code: 1 when an ADDRESS that was named cannot run here, or no trial of a row \
+succeeded (the others are still measured); 2 when the request is wrong; 130 after Ctrl-C.
 
 Plans: smoke (20 s), quick (three minutes, the default), bench (single operations beside the floor), load (arrivals at \
 several rates), paper (all of it), fig1 to fig6; or a TOML file of your own.
@@ -107,6 +110,7 @@ def measure(
         control=control,
         markdown=markdown,
     )
+    refuse_plan_names(addresses)
     if control is not None:
         return _control(options, addresses, alone=not (dry_run or detach))
     if dry_run:
@@ -133,7 +137,16 @@ def _measure(options: Options, addresses: tuple[str, ...]) -> int:
     if options.like is not None:
         print_ratios(run, options.like)
     named = {str(parse(one)) for one in (*addresses, *([options.reference] if options.reference else []))}
-    return FAILED if any(one.address in named and one.cell is None for one in run.skipped) else 0
+    return FAILED if any(one.address in named and one.cell is None for one in run.skipped) else _judged(run)
+
+
+def _judged(run: "Run") -> int:
+    """1 where a row has trials and no success: the others are there, but a script must not take this for a whole table."""
+    failed = [f"{row.name} on {row.cell.workload}" for row in run.rows if row.attempted and not row.n]
+    if not failed:
+        return 0
+    say(f"no trial succeeded of {', '.join(failed)}; the reasons are below the table")
+    return FAILED
 
 
 def _resume(options: Options, addresses: tuple[str, ...]) -> int:
@@ -145,7 +158,7 @@ def _resume(options: Options, addresses: tuple[str, ...]) -> int:
     with keeping(path, markdown=options.markdown), progress() as tell:
         run = asyncio.run(measuring.resume(path, tell=tell))
     print_table(run, markdown=options.markdown)
-    return 0
+    return _judged(run)
 
 
 def _control(options: Options, addresses: tuple[str, ...], *, alone: bool) -> int:

@@ -35,8 +35,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     def refuse_beside(self, option: str, addresses: tuple[str, ...], *, taken: frozenset[str] = frozenset()) -> None:
         """A SpecError if something was given beside `--option`, which has all of it from the run that it names."""
-        given = {*self.given(), *(["ADDRESS"] if addresses else [])}
-        extra = sorted(given - {option, "markdown", *taken})
+        given = set(self.given()) - {option, "markdown", *taken}
+        extra = [*(f"--{name}" for name in sorted(given)), *addresses]
         if extra:
             raise SpecError(f"--{option} goes by the run's own plan: leave {', '.join(extra)} out")
 
@@ -68,6 +68,19 @@ def wanted(options: Options) -> "RolloutPlan":
         blocks=options.blocks,
         budget_s=options.budget,
     )
+
+
+def refuse_plan_names(addresses: tuple[str, ...]) -> None:
+    """A SpecError if what was meant as a plan was given as a substrate."""
+    if not addresses:
+        return
+    from excise.plans import names  # noqa: PLC0415 - see above
+    from excise.registry import names as substrates  # noqa: PLC0415
+
+    plans = set(names()) - set(substrates())
+    for one in addresses:
+        if one in plans:
+            raise SpecError(f"{one} is a plan, not a substrate: write --plan {one}")
 
 
 def name_of(options: Options) -> str:

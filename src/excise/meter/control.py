@@ -29,8 +29,9 @@ def refuse_awake(found: Sequence[Daemon]) -> None:
         named = ", ".join(f"{one.name} (process {one.pid})" for one in found)
         pids = " ".join(str(one.pid) for one in found)
         raise SpecError(
-            f"a control block runs while every daemon is still, and {named} is not: end it (`systemctl stop docker.socket "
-            f"docker containerd`) or halt it (`kill -STOP {pids}`, afterwards `kill -CONT {pids}`), and run this again"
+            f"a control block runs while every daemon is still, and there is {named}: stop what runs (`systemctl stop "
+            f"docker.socket docker containerd`) or halt it (`kill -STOP {pids}`, afterwards `kill -CONT {pids}`), and run this "
+            "again"
         )
 
 

@@ -43,7 +43,6 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
 
 def columns(run: Run) -> list[Column]:
     """Every column there is for `run`."""
-    few, fewer = f"n<{fewest(0.95)}", f"n<{fewest(0.5)}"
     labels = names(run)
     lengths = sorted({row.actions for row in run.rows if row.actions}) or [0]
     length = str(lengths[0]) if len(lengths) == 1 else "actions"
@@ -73,7 +72,8 @@ def columns(run: Run) -> list[Column]:
             entry=lambda row: _ms(row.total_s),
             meaning=f"a rollout, start{setup} + {length} x (dispatch + slowdown + work) + cleanup",
         ),
-        *_beyond_means(few, fewer),
+        *_waiting(run),
+        *_beyond_means(),
         *_written(run),
         Column(
             title=CPU,
@@ -86,11 +86,11 @@ def columns(run: Run) -> list[Column]:
     ]
 
 
-def _beyond_means(few: str, fewer: str) -> list[Column]:
+def _beyond_means() -> list[Column]:
     """Quantiles, the tax rate, what all of it comes to, and single actions."""
     return [
-        Column(title="total", unit="ms, p50", entry=lambda row: _ms(row.total_p50_s, _small(row, fewer)), spare=4),
-        Column(title="total", unit="ms, p95", entry=lambda row: _ms(row.total_p95_s, _small(row, few)), spare=5),
+        Column(title="total", unit="ms, p50", entry=lambda row: _ms(row.total_p50_s, _few(row, 0.5)), spare=4),
+        Column(title="total", unit="ms, p95", entry=lambda row: _ms(row.total_p95_s, _few(row, 0.95)), spare=5),
         Column(title="tax rate", unit="%", entry=_tax_rate, meaning="the share of the total that is not work"),
         Column(
             title=HOURS,
@@ -102,7 +102,7 @@ def _beyond_means(few: str, fewer: str) -> list[Column]:
         Column(
             title="action",
             unit="ms, p50",
-            entry=lambda row: _ms(row.action_p50_s, _small(row, fewer)),
+            entry=lambda row: _ms(row.action_p50_s, _few(row, 0.5)),
             spare=8,
             meaning="one action alone, from asking to its answer",
         ),
@@ -172,6 +172,36 @@ def _setup(run: Run) -> list[Column]:
     return [Column(title="set-up", unit="ms", entry=lambda row: _ms(row.setup_s), spare=1, meaning=meaning)]
 
 
+def _waiting(run: Run) -> list[Column]:
+    """Where rollouts ran at once or arrived at a rate, what they waited is what was asked."""
+    if all(row.throughput_per_s is None for row in run.rows):
+        return []
+    return [
+        Column(
+            title="waiting",
+            unit="ms, p50",
+            entry=lambda row: _ms(row.waited_p50_s, _few_of_lanes(row, 0.5)),
+            meaning="from when a rollout was to begin to its end",
+        ),
+        Column(title="waiting", unit="ms, p95", entry=lambda row: _ms(row.waited_p95_s, _few_of_lanes(row, 0.95))),
+        Column(
+            title="done",
+            unit="a second",
+            entry=lambda row: _per_second(row.throughput_per_s),
+            spare=1,
+            meaning="rollouts that succeeded",
+        ),
+    ]
+
+
+def _few_of_lanes(row: Row, q: float) -> str:
+    return NOTHING if row.throughput_per_s is None else _few(row, q)
+
+
+def _per_second(estimate: Estimate | None) -> Entry:
+    return Entry(NOTHING) if estimate is None else Entry(short(estimate.value), interval(estimate))
+
+
 def _unusual(row: Row) -> Entry:
     return Entry(", ".join(f"{name} {value}" for name, value in row.cell.factors().items()))
 
@@ -220,8 +250,11 @@ def _plain(estimate: Estimate | None) -> str:
     return NOTHING if estimate is None else short(estimate.value)
 
 
-def _small(row: Row, text: str) -> str:
-    return text if row.n else NOTHING
+def _few(row: Row, q: float) -> str:
+    """Why there is no quantile: too few trials, or enough that go together in too few blocks."""
+    if not row.n:
+        return NOTHING
+    return f"n<{fewest(q)}" if row.n < fewest(q) else "too few"
 
 
 def _count(row: Row) -> Entry:

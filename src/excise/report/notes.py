@@ -27,6 +27,7 @@ def notes(run: Run, shown: Sequence[Column], *, page: bool = False) -> list[str]
         _how_to_read(run),
         *([] if page else _failures(run)),
         *_unpaired(run),
+        *_nothing_set_up(run),
         _instrument(run, shown),
         *elsewhere,
     ]
@@ -60,7 +61,9 @@ def _hours(run: Run, shown: Sequence[Column]) -> list[str]:
 def _how_to_read(run: Run) -> str:
     floors = [row for row in run.rows if row.reference and row.work_s is not None]
     parts: list[str] = []
-    if not floors:
+    if not floors and run.reference is not None:
+        parts.append(f"The reference ({run.reference}) did not succeed, so work is not known and there is no tax rate.")
+    elif not floors:
         parts.append(
             "No reference ran, so work is not known and there is no tax rate: chroot+guest is the reference, or chroot, or "
             "local on the host's own image."
@@ -98,6 +101,22 @@ def _unpaired(run: Run) -> list[str]:
         f"{HOURS} alone."
         for row in run.rows
         if 0 < row.paired < row.n
+    ]
+
+
+def _nothing_set_up(run: Run) -> list[str]:
+    """Who keeps the state after set-up pays for it once, before the trials, and must not look as if there were none."""
+    paid = {row.cell.workload for row in run.rows if row.setup_s is not None}
+    kept = dict.fromkeys(
+        row.address
+        for row in run.rows
+        if row.n and row.setup_s is None and row.reset_s is None and row.cell.reset == "recreate" and row.cell.workload in paid
+    )
+    if not kept:
+        return []
+    verb = "starts" if len(kept) == 1 else "start"
+    return [
+        f"{', '.join(kept)} {verb} from the state after set-up, kept from an earlier rollout; the others set up every time."
     ]
 
 

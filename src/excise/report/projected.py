@@ -111,7 +111,7 @@ def _break_evens(subjects: Sequence[Subject]) -> list[str]:
     lines = [
         line
         for one, other in itertools.combinations(subjects, 2)
-        if (line := said(one.name, other.name, break_even(one.costs, other.costs)))
+        if one.workload == other.workload and (line := said(one.name, other.name, break_even(one.costs, other.costs)))
     ]
     return ["Break-even\n" + "\n".join(lines)] if lines else []
 

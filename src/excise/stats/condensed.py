@@ -4,11 +4,14 @@ from array import array
 
 import msgspec
 
+from excise.errors import SpecError
 from excise.meter.records import NULL, RESET, THINK, Cell, Quiet, Trial
 from excise.trace import SETUP
 
 NO_CLOCK = -1
 """In `inside_ns`: no clock ran inside for this action."""
+YEAR_NS = 365 * 86_400 * 10**9
+"""No time of a rollout is as long; sums of such times stay exact enough to divide by."""
 
 
 class Condensed(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +63,26 @@ class Condensed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def condense(trial: Trial) -> Condensed:
-    """The trial's numbers; its spans can be forgotten."""
+    """The trial's numbers; its spans can be forgotten. A SpecError if they cannot be a rollout's."""
+    try:
+        found = _condensed(trial)
+    except OverflowError:  # a time that no array of 64 bits holds
+        raise _impossible(trial) from None
+    times = (trial.wall_ns, trial.apart_ns, found.start_ns, found.setup_ns, found.reset_ns, found.cleanup_ns, found.think_ns)
+    inside = (*found.actions_ns, *found.nulls_ns)
+    if not all(0 <= time < YEAR_NS for time in (*times, *inside)) or not abs(trial.cpu_s) < YEAR_NS / 1e9:
+        raise _impossible(trial)
+    return found
+
+
+def _impossible(trial: Trial) -> SpecError:
+    return SpecError(
+        f"the trial of {trial.cell.address} on {trial.cell.workload} in block {trial.block} has a time below zero or above a "
+        "year: the results are damaged"
+    )
+
+
+def _condensed(trial: Trial) -> Condensed:
     actions, inside, nulls, null_inside = array("q"), array("q"), array("q"), array("q")
     sums = dict.fromkeys(("create", "ready", SETUP, RESET, THINK, "cleanup"), 0)
     for span in trial.spans:

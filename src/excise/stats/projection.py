@@ -76,8 +76,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             raise SpecError(f"reuse={self.reuse}: a sandbox serves at least one rollout")
         if not 0 <= self.failure_rate < 1:
             raise SpecError(f"a failure rate of {self.failure_rate:g} leaves no success: give one from 0 to below 1")
-        if min(self.think_s, self.reset_s, self.failed_share) < 0:
-            raise SpecError("think time, reset time and the failed share are not below 0")
+        if not all(0 <= one < math.inf for one in (self.think_s, self.reset_s, self.failed_share)):
+            raise SpecError("think time, reset time and the failed share are numbers of 0 or more")
 
     def seconds(self, line: Line) -> float:
         """What one rollout that succeeds takes."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 from excise.stats.estimate import CONFIDENCE, Estimate
-from excise.stats.jackknife import student
+from excise.stats.jackknife import FEWEST_BLOCKS, student
 
 
 def quantile(values: Sequence[float], q: float) -> Estimate | None:
@@ -22,11 +22,14 @@ def clustered(blocks: Sequence[Sequence[float]], q: float) -> Estimate | None:
     """The q-quantile of all values, where those of one block may go together.
 
     The share of values above it, block by block, says how many independent values all of them are worth; the interval is
-    that of so many. With a value a block it is the order statistics' own. None where they are worth too few.
+    that of so many. With a value a block it is the order statistics' own. None where they are worth too few, and below the
+    blocks that any interval needs: two or three that happen to be alike say nothing of how much blocks vary.
     """
     values = sorted(value for block in blocks for value in block)
     if len(values) == len(blocks):
         return quantile(values, q)
+    if len(blocks) < FEWEST_BLOCKS:
+        return None
     middle = point(values, q)
     worth = _worth(blocks, middle, len(values))
     ranks = interval_ranks(worth, q)

@@ -1,5 +1,6 @@
 """What is projected: the rows of a run, or times that somebody gives."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ class Subject:
     costs: Costs
     scenario: Scenario
     """With its own failure rate, if that was measured."""
+    workload: str = ""
+    """What its rollouts do; only those that do the same can break even."""
     whole: bool = False
     """Only a whole rollout's time is known: nothing can be said of other lengths, or of a start that is shared."""
 
@@ -31,6 +34,7 @@ def of_run(run: Run, scenario: Scenario, *, failing: bool) -> tuple[Subject, ...
             f"{row.name} on {row.cell.workload}" if several else row.name,
             costs,
             _as_it_failed(row, scenario) if failing else scenario,
+            row.cell.workload,
         )
         for row in run.rows
         if (costs := row.costs) is not None
@@ -49,8 +53,8 @@ def _as_it_failed(row: Row, scenario: Scenario) -> Scenario:
 
 def given(seconds: Sequence[float], per_action_ms: Sequence[float], scenario: Scenario) -> tuple[Subject, ...]:
     """Of times on a command line: whole rollouts, actions, or both in pairs."""
-    if min((*seconds, *per_action_ms)) < 0:
-        raise SpecError("a time is not below 0: give --seconds and --per-action-ms above it")
+    if not all(0 <= time < math.inf for time in (*seconds, *per_action_ms)):
+        raise SpecError("a time is a number of 0 or more: give such --seconds and --per-action-ms")
     if not per_action_ms:
         if scenario.reuse > 1:
             raise SpecError("--reuse shares a start: give that as --seconds and the rest as --per-action-ms")

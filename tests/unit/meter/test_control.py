@@ -42,7 +42,9 @@ def test_a_daemon_that_sleeps_is_awake_and_one_that_is_halted_is_not(tmp_path):
 
 def test_while_one_is_awake_nothing_begins_and_the_sentence_says_what_to_do():
     refuse_awake(())
-    with pytest.raises(SpecError, match=r"dockerd \(process 7\) is not: end it .*`kill -STOP 7`, afterwards `kill -CONT 7`"):
+    with pytest.raises(
+        SpecError, match=r"there is dockerd \(process 7\): stop what runs .*`kill -STOP 7`, afterwards `kill -CONT 7`"
+    ):
         refuse_awake((Daemon("dockerd", 7),))
 
 

@@ -3,6 +3,8 @@
 
 """Whole runs on `fake` and the virtual clock, where every latency is known and every term can be worked out on paper."""
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -19,10 +21,12 @@ from excise.meter.records import NULL, Cell, Skipped
 from excise.meter.rounds import Bench, Rounds, Slot
 from excise.meter.trial import Conditions, roll_out
 from excise.report.terms import parts_s
+from excise.sandbox import Sandbox
 from excise.spec import Spec, Step
 from excise.stats.run import Run
 from excise.substrates.fake import FakeSubstrate
 from excise.substrates.fake.virtual_time import run as virtually
+from excise.trace import Trace, recording
 from excise.workloads.t0 import T0
 
 FLOOR = {"create_s": 0.001, "ready_s": 0.001, "action_s": 0.0005, "guest_s": 0.002, "close_s": 0.001}
@@ -281,3 +285,25 @@ def test_no_home_directory_is_in_the_results(tmp_path, monkeypatch):
     header = virtually(body()).header
     assert (header.plan.image, header.skipped[0].reason) == ("~/x.tar", "there is no ~/recipe.toml")
     assert str(home) not in (tmp_path / "out" / "run.json").read_text()
+
+
+def test_a_rollout_waits_for_nothing_outside_of_its_spans():
+    """Whatever waits there lets other rollouts go first, and is unattributed: little alone, and much when 32 run at once."""
+    trace, outside = Trace(), list[str]()
+
+    async def rollout():
+        with recording(trace):
+            async with Sandbox(FakeSubstrate(), Spec()) as box:
+                for _ in range(3):
+                    await box.run(["true"])
+
+    async def body():
+        task = asyncio.create_task(rollout())
+        while not task.done():
+            await asyncio.sleep(0)
+            if trace.spans and not task.done() and all(one.end_ns for one in trace.spans):
+                outside.append(f"after {trace.spans[-1].name}")
+
+    asyncio.run(body())
+    assert [one.name for one in trace.spans].count("action") == 3
+    assert outside == []

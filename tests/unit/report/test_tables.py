@@ -1,9 +1,15 @@
 import io
 
+import msgspec
 import pytest
 
+from excise.meter.results import Results
 from excise.report.markdown import markdown
 from excise.report.terminal import show, text
+from excise.stats.run import Run
+from excise.trace import Span
+from synthetic_run import cell
+from synthetic_run import make_run as make_synthetic
 
 
 def rows(page):
@@ -79,11 +85,6 @@ def test_without_a_reference_there_is_no_tax_rate_and_the_page_says_why(made):
 
 
 def test_unattributed_time_above_one_percent_is_called_a_fault(made):
-    import msgspec
-
-    from excise.meter.results import Results
-    from excise.stats.run import Run
-
     whole = made(10)._results
     slow = tuple(msgspec.structs.replace(t, wall_ns=t.wall_ns + 10**6) for t in whole.trials)
     page = " ".join(text(Run(Results(header=whole.header, trials=slow, path=whole.path))).split())
@@ -127,11 +128,6 @@ def test_what_else_ran_on_the_host_is_said_where_its_cpu_is_shown(run):
 
 
 def test_trials_whose_reference_failed_are_told(made):
-    import msgspec
-
-    from excise.meter.results import Results
-    from excise.stats.run import Run
-
     whole = made(10)._results
     lost = tuple(
         msgspec.structs.replace(t, failure="lost") if (t.cell.address, t.block) == ("chroot", 3) else t for t in whole.trials
@@ -142,12 +138,41 @@ def test_trials_whose_reference_failed_are_told(made):
 
 
 def test_time_counted_twice_is_a_fault_too(made):
-    import msgspec
-
-    from excise.meter.results import Results
-    from excise.stats.run import Run
-
     whole = made(10)._results
     short = tuple(msgspec.structs.replace(t, wall_ns=t.wall_ns - 10**6) for t in whole.trials)
     page = " ".join(text(Run(Results(header=whole.header, trials=short, path=whole.path))).split())
     assert "(chroot): above 1 % that is a fault of the meter" in page
+
+
+def test_a_reference_that_failed_is_not_called_missing(made):
+    whole = made(6)._results
+    trials = tuple(
+        msgspec.structs.replace(one, failure="exit code 1, not 0") if one.cell.address == "chroot" else one
+        for one in whole.trials
+    )
+    page = " ".join(text(Run(msgspec.structs.replace(whole, trials=trials))).split())
+    assert "The reference (chroot) did not succeed, so work is not known" in page
+    assert "No reference ran" not in page
+
+
+def test_rollouts_at_once_have_their_waiting_in_the_table():
+    lines = {cell("chroot"): (1, 1), cell("docker", concurrency=32): (300, 50)}
+    page = text(make_synthetic(lines, blocks=8))
+    assert "waiting: from when a rollout was to begin to its end" in " ".join(page.split())
+    assert "waiting" not in text(make_synthetic({cell("chroot"): (1, 1)}, blocks=8))
+
+
+def test_enough_trials_in_too_few_blocks_are_not_called_few_trials():
+    page = text(make_synthetic({cell("chroot"): (1, 1), cell("docker", concurrency=32): (300, 50)}, blocks=3))
+    assert "too few" in next(line for line in page.splitlines() if line.startswith("docker"))
+
+
+def test_who_kept_the_state_after_set_up_is_named():
+    run = make_synthetic({cell("chroot"): (1, 1), cell("docker"): (300, 50)}, blocks=6)
+    assert "kept from an earlier rollout" not in text(run)
+    trials = tuple(
+        msgspec.structs.replace(one, spans=(*one.spans, Span("setup", "x", 0, 10**6))) if one.cell.address == "chroot" else one
+        for one in run._results.trials
+    )
+    page = " ".join(text(Run(msgspec.structs.replace(run._results, trials=trials))).split())
+    assert "docker starts from the state after set-up, kept from an earlier rollout; the others set up every time." in page

@@ -75,6 +75,24 @@ def test_a_wave_is_one_observation():
     assert ratio(eight, one).value == pytest.approx(1.0)
 
 
+def test_below_six_blocks_lanes_and_actions_have_no_interval_either():
+    waves = cell("docker", concurrency=32)
+    for blocks, known in ((5, False), (6, True)):
+        row = make_run({cell("chroot"): (1, 1), waves: (300, 50)}, blocks=blocks, spread=1.5)["docker"]
+        assert [one is not None for one in (row.total_p50_s, row.action_p50_s, row.waited_p50_s)] == [known] * 3
+
+
+@pytest.mark.parametrize("change", [{"wall_ns": 10**30}, {"wall_ns": -1}, {"cpu_s": 1e308}, {"spans": 10**19}])
+def test_a_time_that_no_rollout_takes_is_damage(change):
+    run = make_run({cell("chroot"): (1, 1), cell("docker"): (300, 50)}, blocks=6)
+    first, *rest = run._results.trials
+    if "spans" in change:
+        change = {"spans": (msgspec.structs.replace(first.spans[0], end_ns=change["spans"]), *first.spans[1:])}
+    trials = (msgspec.structs.replace(first, **change), *rest)
+    with pytest.raises(SpecError, match="a time below zero or above a year: the results are damaged"):
+        Run(msgspec.structs.replace(run._results, trials=trials))
+
+
 def test_lanes_that_are_independent_do_tell_more():
     waves = cell("docker", concurrency=8)
     run = make_run({cell("chroot"): (1, 1), waves: (300, 50)}, blocks=30, spread=1.5)

@@ -5,6 +5,7 @@ import msgspec
 import pytest
 
 from excise.errors import SpecError
+from excise.report.projected import text
 from excise.stats.projection import Scenario, project
 from excise.stats.run import Run
 from excise.stats.subjects import given, of_run
@@ -41,6 +42,16 @@ def test_rows_of_several_workloads_say_which():
         "docker on t1",
     ]
     assert [s.name for s in of_run(make_run(LINES), Scenario(), failing=True)] == ["chroot", "docker"]
+
+
+def test_only_rows_that_do_the_same_work_break_even():
+    dear, cheap = (300, 5), (1, 50)
+    run = make_run({cell(a, w): line for w in ("t0", "t1") for a, line in (("chroot", cheap), ("docker", dear))})
+    told = text(of_run(run, Scenario(), failing=True))
+    assert [line.split(" above")[0] for line in told.splitlines() if " is cheaper than " in line] == [
+        "  docker on t0 is cheaper than chroot on t0",
+        "  docker on t1 is cheaper than chroot on t1",
+    ]
 
 
 def test_a_run_without_a_success_cannot_be_projected():
