@@ -89,16 +89,42 @@ def own_state() -> Generator[Path]:
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left(own_state: Path) -> Generator[None]:
-    """No process, mount, container, cgroup or directory of the tests outlives them."""
-    mounts, containers, groups = _mounts(), _containers(), _groups()
+    """No process and no directory of the tests outlives them: those of this pytest process, of which there may be several."""
     yield
     assert _descendants(os.getpid()) == []
     assert _inside(own_state) == []
-    assert _mounts() - mounts == set()
-    assert _containers() - containers == set()
-    assert _groups() - groups == set()
     left = [str(path) for path in own_state.glob("excise/*")]
     assert left == []
+
+
+_Host = dict[str, set[str]]
+_BEFORE = pytest.StashKey[_Host]()
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """What is the whole machine's is looked at by the one process that others, if there are any, work for."""
+    if not hasattr(session.config, "workerinput"):
+        session.stash[_BEFORE] = _host()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
+    """No mount, container, snapshot or control group of the tests outlives them."""
+    yield
+    if _BEFORE not in session.stash:
+        return
+    now = _host()
+    left = {what: sorted(now[what] - before) for what, before in session.stash[_BEFORE].items() if now[what] - before}
+    if left:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        assert reporter is not None
+        for what, names in left.items():
+            reporter.write_line(f"LEFT {what}: {', '.join(names)}", red=True)
+
+
+def _host() -> _Host:
+    return {"mounts": _mounts(), "containers": _containers(), "snapshots": _snapshots(), "groups": _groups()}
 
 
 def _descendants(pid: int) -> list[str]:
@@ -153,13 +179,16 @@ def _groups() -> set[str]:
 
 def _containers() -> set[str]:
     """Of Docker, if it answers: those that carry our label."""
+    return _docker("ps", "--all", "--filter", "label=excise")
+
+
+def _snapshots() -> set[str]:
+    """Of Docker: images that are snapshots of sandboxes."""
+    return _docker("images", "--filter", "reference=excise/snapshot")
+
+
+def _docker(*words: str) -> set[str]:
     if shutil.which("docker") is None:
         return set()
-    listed = subprocess.run(
-        ["docker", "ps", "--all", "--quiet", "--filter", "label=excise"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    listed = subprocess.run(["docker", *words, "--quiet"], capture_output=True, text=True, check=False, timeout=60)
     return set(listed.stdout.split())
