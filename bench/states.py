@@ -56,6 +56,7 @@ MOST_RESET = 2.5
 MOST_CREATE = 1.2
 MOST_HELD = 16
 MEMBER_BYTES = 1 << 26
+PIECES = 4
 
 
 def ratio(above: Sequence[Sequence[int]], below: Sequence[Sequence[int]]) -> dict[str, float | None]:
@@ -120,8 +121,8 @@ async def resets(substrate: Substrate, spec: Spec, floor: Floor, count: int) -> 
 
 
 def large(gib: float, env: list[str], place: Path) -> Path:
-    """An image with a layer of so many GiB. Its bytes are zeros: compressed it is small, unpacked it is not."""
-    hashed, packed = hashlib.sha256(), io.BytesIO()
+    """An image with a layer of so many GiB, which compresses well, but not as what is refused as a bomb does."""
+    hashed, packed, chance = hashlib.sha256(), io.BytesIO(), random.Random(6)
 
     class Both(io.RawIOBase):
         def __init__(self, sink: Any) -> None:
@@ -141,7 +142,8 @@ def large(gib: float, env: list[str], place: Path) -> Path:
         for number in range(int(gib * (1 << 30)) // MEMBER_BYTES):
             info = tarfile.TarInfo(f"large-{number}")
             info.size = MEMBER_BYTES
-            archive.addfile(info, io.BytesIO(bytes(MEMBER_BYTES)))
+            piece = b"".join(chance.randbytes(4096) + bytes(60 << 10) for _ in range(MEMBER_BYTES // PIECES >> 16))
+            archive.addfile(info, io.BytesIO(piece * PIECES))
     with_programs = build([programs("/usr/bin/echo")], Env=env)
     config = json.loads(with_programs.config)
     config["rootfs"]["diff_ids"].append(f"sha256:{hashed.hexdigest()}")

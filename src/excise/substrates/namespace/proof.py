@@ -1,11 +1,12 @@
 """Proof that a state is the one it was: digests of what lies under a sandbox, and of what it has not written yet."""
 
 import os
+from pathlib import Path
 
 from excise.errors import SandboxLost
 from excise.storage.storekeeper import Storekeeper
 from excise.substrates.namespace.layers import Layer
-from excise.substrates.namespace.roots import Roots
+from excise.substrates.namespace.roots import Roots, open_directory
 
 
 class Proof:
@@ -15,8 +16,14 @@ class Proof:
         self.fresh: str | None = None
         """The upper's digest when nobody has written yet: it holds the directories that a root needs and an image may lack."""
 
-    async def check(self, storekeeper: Storekeeper, roots: Roots) -> None:
-        """Raise SandboxLost, with what differs, unless the root is as it was when the snapshot was taken."""
+    async def check(self, storekeeper: Storekeeper, roots: Roots, saved: tuple[Path, ...]) -> None:
+        """Raise SandboxLost, with what differs, unless the root is as it was when the snapshot was taken.
+
+        `saved`: the trees of saved layers below it, each beneath a name that is its digest.
+        """
+        for tree in saved:
+            digest = tree.parent.name.replace("-", ":", 1)
+            _compare(f"saved layer {digest}", digest, await _digest(storekeeper, open_directory(tree)))
         for layer in roots.stack.layers:
             seen = await _digest(storekeeper, await roots.open_layer(layer))
             _compare(f"layer {layer.id}", layer.digest, seen)

@@ -116,7 +116,7 @@ class States:
         """Of a life that begins with a snapshot, before anything runs in it: that it is the state it should be."""
         if (asked or self._prove) and self.start.snapshot is not None:
             kept = self._snapshots.find(self.start.snapshot)
-            await kept.proof.check(self._storekeeper, self.roots)
+            await kept.proof.check(self._storekeeper, self.roots, kept.image.over)
 
     # ---- difference
 
