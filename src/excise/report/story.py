@@ -78,11 +78,10 @@ def helps(facts: Facts) -> list[Help]:
 
 def _help(one: WhatIf) -> Help:
     hours = one.saving_hours
-    computed = "; computed from the dispatch that was measured" if one.computed else ""
     return Help(
         saving=f"{short(hours.value)} worker-hours less [{interval(hours)}]:",
         sentence=one.sentence,
-        detail=f"{duration(one.saving_s.value)} a rollout, {100 * one.share:.0f} % of it{computed}.",
+        detail=f"{duration(one.saving_s.value)} a rollout, {100 * one.share:.0f} % of it.",
         command=one.command,
     )
 

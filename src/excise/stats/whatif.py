@@ -13,11 +13,9 @@ from excise.stats.jackknife import SIGNED, Sums
 from excise.stats.projection import Costs, Scenario, line_of, worker_hours
 from excise.stats.rows import Row
 
-Change = Literal["path", "substrate", "pool", "shell", "reset", "state", "batch"]
+Change = Literal["path", "substrate", "pool", "shell", "reset", "state"]
 
 MOST = 3
-BATCH = 2
-"""Actions in one round trip: the least, and what an agent that writes a file and runs it can always do."""
 NOT_ISOLATED = frozenset({"local", "chroot", "fake", "null"})
 """Nobody is advised to run a policy's commands without a sandbox."""
 _FACTORS = ("address", "state", "shell", "reset")
@@ -40,7 +38,6 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     change: Change
     now: Cell
     then: Cell
-    """As `now` for a batch: no cell of its own was measured for it."""
     sentence: str
     scenario: Scenario
     saving_s: Estimate
@@ -49,8 +46,6 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """Worker-hours over all rollouts."""
     share: float
     """Of what a rollout takes now."""
-    computed: bool = False
-    """From the dispatch that was measured, not from a cell of its own."""
     command: str
     """Shows it: measures the two side by side."""
 
@@ -69,7 +64,6 @@ def what_ifs(
     if now is None or now.costs is None:
         return ()
     found = [_pair(now, then, scenario) for then in isolated]
-    found.append(_batch(now, scenario))
     best: dict[Change, WhatIf] = {}
     for one in sorted((one for one in found if one is not None), key=lambda one: -one.saving_s.value):
         best.setdefault(one.change, one)
@@ -123,15 +117,6 @@ def difference_s(first: Costs, second: Costs, scenario: Scenario) -> Estimate | 
     return both.estimate(saving, SIGNED)
 
 
-def _batch(now: Row, scenario: Scenario) -> WhatIf | None:
-    """The dispatch that is not paid if actions go in pairs."""
-    if now.dispatch_s is None:
-        return None
-    saved = scenario.actions - -(-scenario.actions // BATCH)
-    sentence = f"actions of {now.address} in batches of {BATCH}: half the round trips, where no answer is needed in between"
-    return _told("batch", (now, now), sentence, scenario, now.dispatch_s.scaled(saved))
-
-
 def _told(change: Change, pair: tuple[Row, Row], sentence: str, scenario: Scenario, saving: Estimate | None) -> WhatIf | None:
     now, then = pair
     if saving is None or saving.value <= 0 or (saving.low is not None and saving.low <= 0):
@@ -145,7 +130,6 @@ def _told(change: Change, pair: tuple[Row, Row], sentence: str, scenario: Scenar
         saving_s=saving,
         saving_hours=worker_hours(saving, scenario.rollouts),
         share=saving.value / _seconds(now, scenario),
-        computed=change == "batch",
         command=_command(change, now.cell, then.cell),
     )
 

@@ -1,4 +1,5 @@
 import io
+import re
 
 import msgspec
 import pytest
@@ -176,3 +177,9 @@ def test_who_kept_the_state_after_set_up_is_named():
     )
     page = " ".join(text(Run(msgspec.structs.replace(run._results, trials=trials))).split())
     assert "docker starts from the state after set-up, kept from an earlier rollout; the others set up every time." in page
+
+
+def test_work_of_several_workloads_says_which():
+    lines = {cell("chroot"): (1, 1), cell("chroot", "t1"): (1, 1)}
+    page = " ".join(text(make_synthetic(lines, blocks=6, spread=0.0)).split())
+    assert re.search(r"in the same block, here [\d.]+ ms on t0, [\d.]+ ms on t1\.", page)

@@ -117,7 +117,11 @@ def by_length(facts: Facts) -> Part:
     name, title = "length", "Cost of a rollout by its length"
     rows = [row for row in facts.isolated if row.costs is not None]
     if len(rows) < 2:
-        return Absent(name=name, title=title, remedy="it needs two substrates: `excise measure docker bubblewrap` measures it")
+        return Absent(
+            name=name,
+            title=title,
+            remedy="it needs two substrates that isolate: `excise measure docker bubblewrap` measures it",
+        )
     found: list[Curve] = []
     for row in rows:
         assert row.costs is not None
