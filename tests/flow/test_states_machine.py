@@ -248,6 +248,7 @@ class Ground:
         self.is_pretended = address == "fake"
         self._runner = asyncio.Runner(loop_factory=VirtualLoop if self.is_pretended else None)
         self.substrate: Substrate = self.run(self._connect())
+        self.diffs = self.run(self.substrate.probe()).diff
 
     async def _connect(self) -> Substrate:
         return make(self.address)
@@ -297,6 +298,29 @@ async def compare_shells(box: Sandbox, state: State) -> None:
             assert seen.text.endswith("\n[][]")
             state.shells[name] = Shell()
             state.shells[name].cwd = seen.text.partition("\n")[0]
+
+
+def changes_of(before: Files, after: Files) -> dict[str, str]:
+    """What `diff` has to tell. Where one kind of thing took the place of another it may choose its words: that is left out."""
+    found: dict[str, str] = {}
+    for path in before.keys() | after.keys():
+        was, now = before.get(path), after.get(path)
+        if _another_kind(before, after, path):
+            continue
+        if was is None:
+            found[path] = "added"
+        elif now is None:
+            if posixpath.dirname(path) in after or "/" not in path:  # what was in a deleted directory is not listed
+                found[path] = "deleted"
+        elif was != now and now.kind != "dir":
+            found[path] = "modified"
+    return found
+
+
+def _another_kind(before: Files, after: Files, path: str) -> bool:
+    parts = path.split("/")
+    above = ["/".join(parts[:n]) for n in range(1, len(parts) + 1)]
+    return any(name in before and name in after and before[name].kind != after[name].kind for name in above)
 
 
 # ---- any order
@@ -385,7 +409,8 @@ class AnyStates(RuleBasedStateMachine):
     @precondition(lambda self: self._lively)
     @rule(box=boxes)
     def leave_running(self, box: Box) -> None:
-        seen = self._run(box.sandbox.run("sleep 271828 >/dev/null 2>&1 &"))
+        is_there = "" if self.ground.is_pretended else 'until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done'
+        seen = self._run(box.sandbox.run(f"sleep 271828 >/dev/null 2>&1 & {is_there}"))
         assert seen.ok
         box.state.left_running += 1
 
@@ -424,6 +449,17 @@ class AnyStates(RuleBasedStateMachine):
         self._run(box.sandbox.reset(saved.snapshot))
         assert box.sandbox.id == before
         box.take(saved.state)
+
+    @precondition(lambda self: "snapshot" in self.ground.diffs)
+    @rule(box=boxes, saved=snapshots)
+    def diff(self, box: Box, saved: Saved) -> None:
+        before, after = saved.state.files, box.state.files
+        seen = self._run(box.sandbox.diff(saved.snapshot, under=ROOT))
+        told = {change.path.removeprefix(f"{ROOT}/"): change.kind for change in seen}
+        same_modes = {path for path in before if path in after and before[path].kind == after[path].kind == "dir"}
+        assert {
+            path: kind for path, kind in told.items() if path not in same_modes and not _another_kind(before, after, path)
+        } == changes_of(before, after)
 
     @rule(box=boxes, count=st.integers(1, 2))
     def fork(self, box: Box, count: int) -> None:
@@ -474,7 +510,7 @@ class AnyStates(RuleBasedStateMachine):
         self._run(end())
 
 
-EXAMPLES = {"fake": (60, 40), "namespace": (25, 30), "docker+guest": (4, 12)}
+EXAMPLES = {"fake": (60, 40), "namespace": (20, 30), "namespace?prove=1": (8, 30), "docker+guest": (4, 12)}
 """How many, and of how many steps: some seconds each."""
 SHRINKS = frozenset({"fake"})
 """Elsewhere the tries that make a failing example smaller would take minutes."""
