@@ -2,6 +2,7 @@
 
 #include "launch/failure.h"
 #include "launch/plan.h"
+#include "launch/root_parts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,19 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* What of /proc is readable, or writable with an effect, in spite of belonging to the host's root. What only that root may open needs no mask where nobody
- * here is that. */
-static const char *const MASKED[] = {"/proc/keys", "/proc/latency_stats", "/proc/interrupts"};
-static const char *const MASKED_FROM_HOST_ROOT[] = {
-    "/proc/kcore", "/proc/timer_list", "/proc/kpagecount", "/proc/kpageflags", "/proc/kpagecgroup", "/proc/vmallocinfo", "/proc/slabinfo",
-};
-
-/* A sandbox may not raise the limits of its own IPC and process namespaces either. */
-static const char *const READ_ONLY[] = {"/proc/sys"};
-static const char *const READ_ONLY_FOR_HOST_ROOT[] = {"/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi", "/proc/scsi"};
-
 #define TERMINALS "64" /* open at once */
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 enum {
     SCRATCH_INODES = 5, /* the directories below, and the root */
@@ -67,7 +56,7 @@ static int enter_scratch(struct root *root, struct failure *failure)
     return leave_old_root(failure);
 }
 
-static int make_directory(const char *path, mode_t mode, struct failure *failure)
+int root_make_directory(const char *path, mode_t mode, struct failure *failure)
 {
     if (mkdir(path, mode) && errno != EEXIST)
         return fail(failure, errno, "make %s", path);
@@ -84,7 +73,7 @@ static int attach_lowers(const struct root *root, char *list, size_t size, struc
         int error;
 
         snprintf(name, sizeof name, "top/%zu", index);
-        error = make_directory(name, 0755, failure);
+        error = root_make_directory(name, 0755, failure);
         if (error)
             return error;
         if (move_mount(root->clones[index], "", AT_FDCWD, name, MOVE_MOUNT_F_EMPTY_PATH))
@@ -94,60 +83,16 @@ static int attach_lowers(const struct root *root, char *list, size_t size, struc
     return 0;
 }
 
-static int open_kernel_mount(const char *type, unsigned attributes)
-{
-    CLOSES int context = fsopen(type, FSOPEN_CLOEXEC);
-    int mounted;
-
-    if (context < 0 || fsconfig(context, FSCONFIG_CMD_CREATE, NULL, NULL, 0))
-        return -errno;
-    mounted = fsmount(context, FSMOUNT_CLOEXEC, attributes);
-    return mounted < 0 ? -errno : mounted;
-}
-
-/* Those of the root that was, with what protects them. They are mounted on, so that the sandbox could not put anything in their places. */
-static int copy_kernel(struct root *root, struct failure *failure)
-{
-    const unsigned all = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE;
-
-    root->proc = open_tree(AT_FDCWD, "/proc", all);
-    if (root->proc < 0)
-        return fail(failure, errno, "open /proc");
-    if (root->sys >= 0 && (root->sys = open_tree(AT_FDCWD, "/sys", all)) < 0)
-        return fail(failure, errno, "open /sys");
-    return 0;
-}
-
-/* The kernel grants a new one only to who sees a whole old one: so before the host's are left. */
-static int open_kernel(struct root *root, struct failure *failure)
-{
-    const unsigned harmless = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
-
-    if (root->again)
-        return copy_kernel(root, failure);
-    root->mask = open_tree(AT_FDCWD, "mask", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-    if (root->mask < 0)
-        return fail(failure, errno, "open the mask");
-    root->proc = open_kernel_mount("proc", harmless);
-    if (root->proc < 0)
-        return fail(failure, -root->proc, "mount /proc%s", root->proc == -EPERM ? ": parts of this machine's /proc are hidden" : "");
-    /* Where it is refused, because parts of this machine's are hidden, there is none: nobody's isolation depends on it. */
-    root->sys = open_kernel_mount("sysfs", harmless | MOUNT_ATTR_RDONLY);
-    if (root->sys < 0 && root->sys != -EPERM)
-        return fail(failure, -root->sys, "mount /sys");
-    return 0;
-}
-
 /* The upper's own tmpfs, or where the launcher has none a directory of this one. */
 static int attach_upper(const struct root *root, struct failure *failure)
 {
-    int error = make_directory("top", 0755, failure);
+    int error = root_make_directory("top", 0755, failure);
 
     if (error)
         return error;
     if (!root->has_upper) {
-        error = make_directory("top/upper", 0755, failure);
-        return error ? error : make_directory("top/work", 0755, failure);
+        error = root_make_directory("top/upper", 0755, failure);
+        return error ? error : root_make_directory("top/work", 0755, failure);
     }
     if (move_mount(root->clones[root->lower_count + root->plan->bind_count + 1], "", AT_FDCWD, "top", MOVE_MOUNT_F_EMPTY_PATH))
         return fail(failure, errno, "attach the upper");
@@ -157,10 +102,10 @@ static int attach_upper(const struct root *root, struct failure *failure)
 /* Beside the upper, not in it: what lies there is in no layer. */
 static int open_scratch(struct root *root, struct failure *failure)
 {
-    int error = make_directory("shm", 01777, failure);
+    int error = root_make_directory("shm", 01777, failure);
 
     if (!error)
-        error = make_directory("tmp", 01777, failure);
+        error = root_make_directory("tmp", 01777, failure);
     if (error)
         return error;
     if (root->again && !root->keeps_scratch)
@@ -181,7 +126,7 @@ static int mount_overlay(const struct root *root, struct failure *failure)
     int error = attach_lowers(root, lowers, sizeof lowers, failure);
 
     if (!error)
-        error = make_directory("root", 0755, failure);
+        error = root_make_directory("root", 0755, failure);
     if (error)
         return error;
     snprintf(options, sizeof options, "userxattr,lowerdir=%s,upperdir=top/upper,workdir=top/work", lowers);
@@ -192,7 +137,7 @@ static int mount_overlay(const struct root *root, struct failure *failure)
 
 int root_build(struct root *root, struct failure *failure)
 {
-    int error = open_kernel(root, failure);
+    int error = root_open_kernel(root, failure);
 
     root->left_root = root->left_scratch = -1;
     if (!error && root->again && !root->keeps_scratch && (root->left_root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
@@ -240,7 +185,7 @@ static int make_directories(const char *path, bool clears, struct failure *failu
         part[end] = '\0';
         if (clears)
             clear(part);
-        error = make_directory(part, 0755, failure);
+        error = root_make_directory(part, 0755, failure);
         if (error)
             return error;
         part[end] = path[end];
@@ -276,35 +221,11 @@ static int make_target(int source, const char *path, bool clears, struct failure
     return 0;
 }
 
-static int attach(int source, const char *path, struct failure *failure)
+int root_attach(int source, const char *path, struct failure *failure)
 {
     if (move_mount(source, "", AT_FDCWD, path, MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_SYMLINKS))
         return fail(failure, errno, "show %s", path);
     return 0;
-}
-
-/* The kernel copies only what is attached: so first the mask itself, then copies of it. */
-static int show_mask(struct root *root, const char *path, struct failure *failure)
-{
-    if (root->masked) {
-        CLOSES int copy = open_tree(root->mask, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
-
-        if (copy < 0)
-            return fail(failure, errno, "mask %s", path);
-        return attach(copy, path, failure);
-    }
-    root->masked = true;
-    return attach(root->mask, path, failure);
-}
-
-static int make_read_only(const char *path, struct failure *failure)
-{
-    struct mount_attr protect = {.attr_set = MOUNT_ATTR_RDONLY};
-    CLOSES int copy = open_tree(AT_FDCWD, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-
-    if (copy < 0 || mount_setattr(copy, "", AT_EMPTY_PATH, &protect, sizeof protect))
-        return fail(failure, errno, "protect %s", path);
-    return attach(copy, path, failure);
 }
 
 int root_devices(const struct root *root, struct failure *failure)
@@ -312,54 +233,15 @@ int root_devices(const struct root *root, struct failure *failure)
     /* The host has some thousand terminals in all: a sandbox may not take them from the others. */
     const char *terminals =
         root->users > 1 ? "newinstance,ptmxmode=0666,max=" TERMINALS ",mode=0620,gid=5" : "newinstance,ptmxmode=0666,max=" TERMINALS ",mode=0620";
-    int error = make_directory("/dev", 0755, failure);
+    int error = root_make_directory("/dev", 0755, failure);
 
     if (!error)
-        error = attach(root->clones[root->lower_count + root->plan->bind_count], "/dev", failure);
+        error = root_attach(root->clones[root->lower_count + root->plan->bind_count], "/dev", failure);
     if (error)
         return error;
     if (mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, terminals))
         return fail(failure, errno, "mount /dev/pts");
-    return attach(root->shared, "/dev/shm", failure);
-}
-
-static int protect(struct root *root, const char *const *paths, size_t count, bool mask, struct failure *failure)
-{
-    int error = 0;
-
-    for (size_t index = 0; !error && index < count; index++)
-        if (access(paths[index], F_OK) == 0)
-            error = mask ? show_mask(root, paths[index], failure) : make_read_only(paths[index], failure);
-    return error;
-}
-
-static int protect_kernel(struct root *root, struct failure *failure)
-{
-    int error = protect(root, MASKED, COUNT(MASKED), true, failure);
-
-    if (!error)
-        error = protect(root, READ_ONLY, COUNT(READ_ONLY), false, failure);
-    if (!error && root->host_root)
-        error = protect(root, MASKED_FROM_HOST_ROOT, COUNT(MASKED_FROM_HOST_ROOT), true, failure);
-    if (!error && root->host_root)
-        error = protect(root, READ_ONLY_FOR_HOST_ROOT, COUNT(READ_ONLY_FOR_HOST_ROOT), false, failure);
-    return error;
-}
-
-int root_kernel(struct root *root, struct failure *failure)
-{
-    int error = make_directory("/proc", 0555, failure);
-
-    if (error)
-        return error;
-    error = attach(root->proc, "/proc", failure);
-    if (!error && !root->again)
-        error = protect_kernel(root, failure);
-    if (!error)
-        error = make_directory("/sys", 0555, failure);
-    if (!error && root->sys >= 0)
-        error = attach(root->sys, "/sys", failure);
-    return error;
+    return root_attach(root->shared, "/dev/shm", failure);
 }
 
 int root_binds(const struct root *root, struct failure *failure)
@@ -370,23 +252,23 @@ int root_binds(const struct root *root, struct failure *failure)
         int source = root->clones[root->lower_count + index];
         const char *target = root->plan->binds[index].target;
 
-        error = attach(source, target, failure);
+        error = root_attach(source, target, failure);
         /* Who lived in the layers may have put anything there: that must not decide whether there is a sandbox. */
         if (error != -ENOENT && !(root->over_layers && error))
             continue;
         *failure = (struct failure){0}; /* it is not there yet: that is none */
         error = make_target(source, target, root->over_layers, failure);
         if (!error)
-            error = attach(source, target, failure);
+            error = root_attach(source, target, failure);
     }
     return error;
 }
 
 int root_scratch(const struct root *root, struct failure *failure)
 {
-    int error = make_directory("/tmp", 01777, failure);
+    int error = root_make_directory("/tmp", 01777, failure);
 
-    return error ? error : attach(root->temporary, "/tmp", failure);
+    return error ? error : root_attach(root->temporary, "/tmp", failure);
 }
 
 int root_directories(const struct root *root, struct failure *failure)

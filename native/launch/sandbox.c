@@ -6,7 +6,7 @@
 #include "launch/launcher.h"
 #include "launch/packets.h"
 #include "launch/plan.h"
-#include "launch/reroot.h"
+#include "launch/sandbox_parts.h"
 #include "launch/uppers.h"
 
 #include <errno.h>
@@ -59,7 +59,7 @@ static int write_map(int process, const char *file, uint32_t first, uint32_t cou
     return map >= 0 && write(map, text, (size_t)length) == length ? 0 : -errno;
 }
 
-static int open_process(const struct sandbox *sandbox, struct failure *failure)
+int sandbox_open_process(const struct sandbox *sandbox, struct failure *failure)
 {
     char path[32];
     int process;
@@ -69,9 +69,8 @@ static int open_process(const struct sandbox *sandbox, struct failure *failure)
     return process < 0 ? fail(failure, errno, "open %s", path) : process;
 }
 
-/* Opens the mounts with the sandbox's owners and sends them, with a message of its own. 0 or -errno. */
-static int hand_over(const struct launcher *launcher, const struct sandbox *sandbox, struct clones *from, int process, const void *message, size_t length,
-                     struct failure *failure)
+int sandbox_hand_over(const struct launcher *launcher, const struct sandbox *sandbox, struct clones *from, int process, const void *message, size_t length,
+                      struct failure *failure)
 {
     int clones[PACKET_DESCRIPTORS];
     size_t count = 0;
@@ -94,7 +93,7 @@ static int supply(struct launcher *launcher, struct sandbox *sandbox, const stru
 {
     struct clones from = {.plan = plan, .layers = launcher->layers, .sealed = -1, .upper = -1};
     char message = CHILD_MAPPED;
-    CLOSES int process = open_process(sandbox, &sandbox->failure);
+    CLOSES int process = sandbox_open_process(sandbox, &sandbox->failure);
     int error;
 
     if (process < 0)
@@ -107,7 +106,7 @@ static int supply(struct launcher *launcher, struct sandbox *sandbox, const stru
     if (launcher->has_layers && (from.upper = sandbox->upper = upper_make(plan->disk_bytes, plan->inodes, plan->lower_count, &sandbox->failure)) < 0)
         return sandbox->upper;
     message = CHILD_MOUNTS;
-    return hand_over(launcher, sandbox, &from, process, &message, sizeof message, &sandbox->failure);
+    return sandbox_hand_over(launcher, sandbox, &from, process, &message, sizeof message, &sandbox->failure);
 }
 
 /* From here on runners start programs by clone3: the filter must let them, and only them. The old one is still in use by nobody: it was copied into the guests. */
@@ -182,8 +181,7 @@ static void stop_talking(struct launcher *launcher, struct sandbox *sandbox)
     sandbox->talk = -1;
 }
 
-/* Our own child and not yet reaped: the number cannot have become another's. */
-static void kill_sandbox(const struct sandbox *sandbox)
+void sandbox_kill(const struct sandbox *sandbox)
 {
     if (sandbox->pid > 0)
         kill(sandbox->pid, SIGKILL);
@@ -225,109 +223,19 @@ int sandbox_create(struct launcher *launcher, uint32_t id, struct plan *plan)
     plan_close(plan);
     if (!error)
         return 0;
-    kill_sandbox(sandbox);
+    sandbox_kill(sandbox);
     cgroups_close(&sandbox->cgroups);
     /* With a child, the rest is done when that has been reaped. */
     return sandbox->pid > 0 ? 0 : finish(launcher, &launcher->sandboxes);
 }
 
-static struct sandbox *find(const struct launcher *launcher, uint32_t id)
+struct sandbox *sandbox_find(const struct launcher *launcher, uint32_t id)
 {
     struct sandbox *sandbox = launcher->sandboxes;
 
     while (sandbox && sandbox->id != id)
         sandbox = sandbox->next;
     return sandbox;
-}
-
-static int offer_root(struct launcher *launcher, struct sandbox *sandbox, const struct plan *plan, struct failure *failure)
-{
-    struct clones from = {.plan = plan, .layers = launcher->layers, .sealed = plan->seal ? sandbox->upper : -1};
-    struct root_offer offer = {.lowers = (uint16_t)(plan->lower_count + (plan->seal != 0)), .seals = plan->seal != 0};
-    uint64_t bytes = plan->disk_bytes, inodes = plan->inodes;
-    CLOSES int process = open_process(sandbox, failure);
-    int error;
-
-    if (process < 0)
-        return process;
-    /* What is sealed was written in this life, and counts for its limits. */
-    sandbox->sealed_bytes = plan->seal ? upper_usage(sandbox->upper, &bytes, &inodes) : 0;
-    from.upper = upper_make(bytes, inodes, offer.lowers, failure);
-    if (from.upper < 0)
-        return from.upper;
-    error = hand_over(launcher, sandbox, &from, process, &offer, sizeof offer, failure);
-    if (error) {
-        close(from.upper);
-        return error;
-    }
-    sandbox->next_upper = from.upper;
-    sandbox->seal = plan->seal;
-    return 0;
-}
-
-int sandbox_root(struct launcher *launcher, uint32_t id, const struct plan *plan)
-{
-    struct sandbox *sandbox = find(launcher, id);
-    struct failure failure = {0};
-
-    if (!sandbox || !sandbox->ready || sandbox->pid == 0 || sandbox->talk < 0)
-        fail(&failure, ECHILD, "give the sandbox another root: it is not there");
-    else if (sandbox->upper < 0 || sandbox->next_upper >= 0)
-        fail(&failure, EALREADY, "give the sandbox another root: it is being given one, or can have none");
-    else if (plan->seal && upper_is_empty(sandbox->upper))
-        fail(&failure, ENODATA, "seal the upper: nothing was written into it");
-    else
-        offer_root(launcher, sandbox, plan, &failure);
-    return failure.error ? replies_rooted(&launcher->replies, id, 0, &failure) : 0;
-}
-
-int sandbox_open(struct launcher *launcher, uint32_t id)
-{
-    const struct sandbox *sandbox = find(launcher, id);
-    int upper = sandbox ? sandbox->upper : layers_find(launcher->layers, id);
-
-    return replies_opened(&launcher->replies, id, upper < 0 ? -ENOENT : upper_open(upper));
-}
-
-int sandbox_make_layer(struct launcher *launcher, uint32_t id)
-{
-    struct failure failure = {0};
-    int upper = upper_make(0, 0, 0, &failure);
-    int error = upper < 0 ? upper : layers_add(&launcher->layers, id, upper);
-
-    if (error && upper >= 0)
-        close(upper);
-    return error ? replies_opened(&launcher->replies, id, error) : sandbox_open(launcher, id);
-}
-
-/* The guest has said that it is done with its upper, and could be wrong. */
-static int keep_sealed(struct launcher *launcher, struct sandbox *sandbox, int upper, struct failure *failure)
-{
-    int error = upper_seal(upper);
-
-    if (error)
-        return fail(failure, -error, "seal the upper: somebody writes into it");
-    error = layers_add(&launcher->layers, sandbox->seal, upper);
-    return error ? fail(failure, -error, "seal the upper") : 0;
-}
-
-/* It has answered the offer. */
-static int take_root(struct launcher *launcher, struct sandbox *sandbox, struct failure *said)
-{
-    int error, let_go = said->error ? sandbox->next_upper : sandbox->upper;
-
-    if (!said->error) {
-        sandbox->upper = sandbox->next_upper;
-        if (sandbox->seal && keep_sealed(launcher, sandbox, let_go, said))
-            kill_sandbox(sandbox);
-        else if (sandbox->seal)
-            let_go = -1;
-    }
-    sandbox->next_upper = -1;
-    /* The client first: what was written in the life before is freed by the last who lets go of it. */
-    error = replies_rooted(&launcher->replies, sandbox->id, sandbox->sealed_bytes, said);
-    close_descriptor(&let_go);
-    return error;
 }
 
 static int hear_first(struct launcher *launcher, struct sandbox *sandbox, const struct failure *said, ssize_t length, int listener)
@@ -347,7 +255,7 @@ static int hear_first(struct launcher *launcher, struct sandbox *sandbox, const 
         sandbox->failure = *said;
     else if (sandbox->failure.error == 0)
         fail(&sandbox->failure, ECHILD, "build the sandbox: it died");
-    kill_sandbox(sandbox);
+    sandbox_kill(sandbox);
     return 0;
 }
 
@@ -366,22 +274,22 @@ int sandbox_hear(struct launcher *launcher, struct sandbox *sandbox)
     if (count)
         close(listener);
     if (length == sizeof said && sandbox->next_upper >= 0)
-        return take_root(launcher, sandbox, &said);
+        return sandbox_take_root(launcher, sandbox, &said);
     /* It has ended, or says what was not asked: then it ends. */
     stop_talking(launcher, sandbox);
-    kill_sandbox(sandbox);
+    sandbox_kill(sandbox);
     return 0;
 }
 
 int sandbox_close(struct launcher *launcher, uint32_t id)
 {
-    struct sandbox *sandbox = find(launcher, id);
+    struct sandbox *sandbox = sandbox_find(launcher, id);
 
     if (!sandbox)
         return replies_gone(&launcher->replies, id);
     if (!sandbox->ready && sandbox->failure.error == 0)
         fail(&sandbox->failure, ECANCELED, "build the sandbox: it was closed");
-    kill_sandbox(sandbox);
+    sandbox_kill(sandbox);
     return 0;
 }
 
@@ -426,7 +334,7 @@ void sandbox_end_all(struct launcher *launcher)
     pid_t pid;
 
     for (struct sandbox *sandbox = launcher->sandboxes; sandbox; sandbox = sandbox->next)
-        kill_sandbox(sandbox);
+        sandbox_kill(sandbox);
     while ((pid = waitpid(-1, NULL, 0)) > 0 || errno == EINTR)
         note_death(launcher, pid);
     for (struct sandbox *sandbox = launcher->sandboxes; sandbox; sandbox = sandbox->next)
