@@ -47,6 +47,7 @@ def columns(run: Run) -> list[Column]:
     lengths = sorted({row.actions for row in run.rows if row.actions}) or [0]
     length = str(lengths[0]) if len(lengths) == 1 else "actions"
     setup = " + set-up" if any(row.setup_s for row in run.rows) else ""
+    reset = " (or reset)" if any(row.reset_s for row in run.rows) else ""
     return [
         Column(title="substrate", entry=lambda row: Entry(labels[row.address], "reference" if row.reference else "")),
         *_factors(run),
@@ -70,7 +71,7 @@ def columns(run: Run) -> list[Column]:
             title="total",
             unit="ms, mean",
             entry=lambda row: _ms(row.total_s),
-            meaning=f"a rollout, start{setup} + {length} x (dispatch + slowdown + work) + cleanup",
+            meaning=f"a rollout, start{setup} + {length} x (dispatch + slowdown + work) + cleanup{reset}",
         ),
         *_waiting(run),
         *_beyond_means(),
@@ -181,14 +182,15 @@ def _waiting(run: Run) -> list[Column]:
             title="waiting",
             unit="ms, p50",
             entry=lambda row: _ms(row.waited_p50_s, _few_of_lanes(row, 0.5)),
+            spare=1,
             meaning="from when a rollout was to begin to its end",
         ),
-        Column(title="waiting", unit="ms, p95", entry=lambda row: _ms(row.waited_p95_s, _few_of_lanes(row, 0.95))),
+        Column(title="waiting", unit="ms, p95", entry=lambda row: _ms(row.waited_p95_s, _few_of_lanes(row, 0.95)), spare=2),
         Column(
             title="done",
             unit="a second",
             entry=lambda row: _per_second(row.throughput_per_s),
-            spare=1,
+            spare=3,
             meaning="rollouts that succeeded",
         ),
     ]

@@ -70,10 +70,8 @@ def _how_to_read(run: Run) -> str:
         )
     else:
         several = len({row.cell.workload for row in floors}) > 1
-        where = {
-            f" on {row.cell.workload}" if several else "": row.work_s for row in reversed(floors) if row.work_s is not None
-        }
-        here = ", ".join(f"{duration(took.value)}{on}" for on, took in reversed(where.items()))
+        took = {row.cell.workload: duration(row.work_s.value) for row in floors if row.work_s is not None}
+        here = ", ".join(f"{time} on {workload}" if several else time for workload, time in took.items())
         parts.append(f"Work is what the same action takes on {run.reference} in the same block, here {here}.")
     if run.blocks < FEWEST_BLOCKS:
         parts.append(f"Below {FEWEST_BLOCKS} blocks there are no intervals.")

@@ -161,6 +161,13 @@ def test_rollouts_at_once_have_their_waiting_in_the_table():
     page = text(make_synthetic(lines, blocks=8))
     assert "waiting: from when a rollout was to begin to its end" in " ".join(page.split())
     assert "waiting" not in text(make_synthetic({cell("chroot"): (1, 1)}, blocks=8))
+    # Of a run with long names too no number is cut: waiting goes as others do.
+    long = "t2?runner=plain&preloaded=true"
+    wide = text(
+        make_synthetic({**lines, cell("chroot", long): (1, 1), cell("docker", long, reset="snapshot"): (30, 5)}, blocks=8)
+    )
+    assert [line.split()[-1] for line in wide.splitlines() if line.startswith("docker")][:2] == ["256", "8"]
+    assert "+ cleanup;" in " ".join(wide.split())
 
 
 def test_enough_trials_in_too_few_blocks_are_not_called_few_trials():
@@ -183,3 +190,13 @@ def test_work_of_several_workloads_says_which():
     lines = {cell("chroot"): (1, 1), cell("chroot", "t1"): (1, 1)}
     page = " ".join(text(make_synthetic(lines, blocks=6, spread=0.0)).split())
     assert re.search(r"in the same block, here [\d.]+ ms on t0, [\d.]+ ms on t1\.", page)
+
+
+def test_where_sandboxes_live_on_a_total_has_a_reset_in_place_of_its_ends():
+    run = make_synthetic({cell("chroot"): (1, 1), cell("docker", reset="snapshot"): (30, 5)}, blocks=6)
+    trials = tuple(
+        msgspec.structs.replace(one, spans=(*one.spans, Span("reset", "x", 0, 10**6))) if one.cell.reset == "snapshot" else one
+        for one in run._results.trials
+    )
+    page = " ".join(text(Run(msgspec.structs.replace(run._results, trials=trials))).split())
+    assert "(dispatch + slowdown + work) + cleanup (or reset);" in page
