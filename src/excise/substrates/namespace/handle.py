@@ -11,7 +11,7 @@ from excise.handles import make_ready, start_up
 from excise.network.client import Door, Proxies
 from excise.network.policy import Policy
 from excise.session_state import give_sessions, read_sessions
-from excise.substrate import Change, Snapshot
+from excise.substrate import Change, Snapshot, unsupported
 from excise.substrates.namespace.request import Answer
 from excise.substrates.namespace.roots import Roots, refusal
 from excise.substrates.namespace.snapshots import Kept
@@ -63,7 +63,12 @@ class NamespaceHandle(GuestHandle):
 
     # ---- states
 
+    def _require(self, verb: str) -> None:
+        if self._capabilities.snapshot is None:  # a kernel that is too old
+            raise unsupported(self._address, verb)
+
     async def snapshot(self) -> Snapshot:
+        self._require("snapshot")
         async with self._readying:
             self.link.check()
             sessions = await read_sessions(self, self.sessions, self.base, self._spec)
@@ -74,6 +79,7 @@ class NamespaceHandle(GuestHandle):
 
         `prove`: that it is the state it was, by the digest of every layer; it takes as long as reading them.
         """
+        self._require("reset")
         async with self._readying:
             self.link.check()
             kept = self._states.find(snapshot)
@@ -100,6 +106,7 @@ class NamespaceHandle(GuestHandle):
             self.link.fail(reason)
 
     async def diff(self, since: Snapshot | None, *, contents: bool = False) -> tuple[Change, ...]:
+        self._require("diff")
         self.link.check()
         mounted = tuple(mount.target.rstrip("/") for mount in self._spec.mounts)
         shown = tuple(target for _, target in self._states.start.image.binds)

@@ -92,14 +92,17 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         if kept is not None:
             start = Start(spec, kept.image, kept.snapshot)
         else:
-            terms = {"users": str(found.capabilities.users), "sudo": str(self._sudo)}
-            start = await self._builder.start(
-                spec,
-                await self._image(spec.image),
-                lambda alone: self._over(launcher, found, alone, Stack(), _BUILD_LEASE_S),
-                terms=terms,
-            )
+            start = await self._begun_with(launcher, found, Start(spec, await self._image(spec.image)))
         return await self._over(launcher, found, start, Stack(kept.stack.layers if kept is not None else ()), lease_s)
+
+    async def _begun_with(self, launcher: Launcher, found: _Found, start: Start) -> Start:
+        """Over the layers of the spec's steps, where what a sandbox wrote can be had."""
+        if found.capabilities.snapshot is None:
+            return start
+        terms = {"users": str(found.capabilities.users), "sudo": str(self._sudo)}
+        return await self._builder.start(
+            start.spec, start.image, lambda alone: self._over(launcher, found, alone, Stack(), _BUILD_LEASE_S), terms=terms
+        )
 
     async def _over(self, launcher: Launcher, found: _Found, start: Start, stack: Stack, lease_s: float) -> NamespaceHandle:
         """A sandbox over `stack`, which goes with it."""
