@@ -236,6 +236,15 @@ def test_check_says_what_is_broken() -> None:
     assert done.returncode == 1
 
 
+def test_check_one_group() -> None:
+    done = excise("check", "fake", "--group", "state", "--json")
+    assert {verdict["case"] for verdict in json.loads(done.stdout)} >= {"reset-restores-files", "diff-tells-changes"}
+    assert "cwd" not in done.stdout.decode()
+    wrong = excise("check", "fake", "--group", "nonsense")
+    assert wrong.returncode == 2
+    assert b"there are: " in wrong.stderr
+
+
 def test_check_one_case() -> None:
     done = excise("check", "fake", "--case", "cwd")
     lines = done.stdout.decode().splitlines()

@@ -14,7 +14,7 @@ from cyclopts import App, Parameter
 from excise.address import parse
 from excise.api import connect
 from excise.cli.sentences import FAILED
-from excise.contract.suite import CASES, Outcome, Verdict, check, named
+from excise.contract.suite import CASES, Outcome, Verdict, check, grouped, named
 from excise.errors import SandboxLost, SpecError
 from excise.sandbox import Sandbox
 from excise.spec import Spec
@@ -35,6 +35,7 @@ Examples:
   excise check local
   excise check docker bubblewrap --image excise/base -j 8
   excise check chroot --case cwd --case stdin-reaches
+  excise check namespace --group state
   excise check fake:broken=cwd
   excise check meter
   excise check --list""",
@@ -56,6 +57,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 def run_check(
     *addresses: str,
     case: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    group: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
     list_: Annotated[bool, Parameter(name="--list", negative="", show_default=False)] = False,
     image: str = "host",
     jobs: Annotated[int, Parameter(name=("--jobs", "-j"))] = 1,
@@ -69,6 +71,8 @@ def run_check(
         The substrates to check, one after another; `meter` for the instrument itself.
     case
         Only this case; may be given several times.
+    group
+        Only the cases about this, as `state`, `file` or `session`; may be given several times.
     list_
         Show the cases and why each is there, and check nothing.
     image
@@ -78,12 +82,13 @@ def run_check(
     json
         Print the verdicts as JSON at the end, and nothing else.
     """
+    chosen = (*case, *(one.name for one in grouped(group)))
     if list_:
-        _print_cases(case)
+        _print_cases(chosen)
         return 0
     if not addresses:
         raise SpecError("there is nothing to check: name a substrate, as in `excise check local`")
-    only = {chosen.name for chosen in named(case)} if case else None
+    only = {one.name for one in named(chosen)} if chosen else None
     lines: list[Line] = []
     for address in addresses:
         if address == METER:

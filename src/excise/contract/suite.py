@@ -51,20 +51,20 @@ def _cases_of(*modules: ModuleType) -> tuple[Case, ...]:
     return tuple(value for module in modules for value in vars(module).values() if isinstance(value, Case))
 
 
-CASES: tuple[Case, ...] = _cases_of(
-    cases_commands,
-    cases_output,
-    cases_lives,
-    cases_sessions,
-    cases_streams,
-    cases_losses,
-    cases_states,
-    cases_diff,
-    cases_files,
-    cases_apart,
-    cases_network,
-    cases_abilities,
-)
+GROUPS: dict[str, tuple[Case, ...]] = {
+    "command": _cases_of(cases_commands),
+    "output": _cases_of(cases_output),
+    "life": _cases_of(cases_lives),
+    "session": _cases_of(cases_sessions),
+    "stream": _cases_of(cases_streams),
+    "loss": _cases_of(cases_losses),
+    "state": _cases_of(cases_states, cases_diff),
+    "file": _cases_of(cases_files),
+    "apart": _cases_of(cases_apart),
+    "network": _cases_of(cases_network),
+    "ability": _cases_of(cases_abilities),
+}
+CASES: tuple[Case, ...] = tuple(case for group in GROUPS.values() for case in group)
 
 
 def named(names: Collection[str]) -> tuple[Case, ...]:
@@ -73,6 +73,14 @@ def named(names: Collection[str]) -> tuple[Case, ...]:
     if unknown:
         raise SpecError(f"no promise is called {', '.join(unknown)}; `excise check --list` shows them all")
     return tuple(c for c in CASES if c.name in names)
+
+
+def grouped(groups: Collection[str]) -> tuple[Case, ...]:
+    """The cases of these groups; a SpecError for a name that is none."""
+    unknown = sorted(set(groups) - GROUPS.keys())
+    if unknown:
+        raise SpecError(f"no group is called {', '.join(unknown)}; there are: {', '.join(GROUPS)}")
+    return tuple(case for group in groups for case in GROUPS[group])
 
 
 async def check(

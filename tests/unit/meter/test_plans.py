@@ -6,7 +6,7 @@ import pytest
 
 from excise.errors import SpecError
 from excise.meter.latency_records import LatencyPlan
-from excise.meter.records import AS_RECORDED, Cell
+from excise.meter.records import AS_RECORDED, RESETS, Cell
 from excise.meter.results import load as load_results
 from excise.plans import Grid, RolloutPlan, like, load, load_latencies, load_rollouts, names, overridden
 from excise.workloads.registry import make
@@ -27,7 +27,13 @@ def test_every_plan_of_the_package_loads_and_its_workloads_exist(name):
 
 
 def test_the_plans_that_were_promised_are_there():
-    assert FIGURES | {"smoke", "quick", "bench", "paper"} <= set(names())
+    assert FIGURES | {"smoke", "quick", "bench", "reset", "paper"} <= set(names())
+
+
+def test_every_way_back_to_the_start_is_a_cell():
+    (grid,) = load_rollouts("reset").grids
+    assert set(grid.resets) == set(RESETS)
+    assert "namespace" in grid.addresses
 
 
 def test_quick_needs_no_image_and_takes_three_minutes():
