@@ -9,11 +9,12 @@ from excise.spec import Limits
 
 LATENCY_SCHEMA = 1
 
-Operation = Literal["create", "exec", "session", "reset", "snapshot", "snapshot-live", "fork-8", "fork-64"]
+Operation = Literal["create", "exec", "session", "reset", "reset-answer", "snapshot", "snapshot-live", "fork-8", "fork-64"]
 """create: from the call to the first result. exec: an Exec in a live sandbox. session: a builtin in a live session.
 
-The others in a sandbox in which a hundred files were changed. reset: with a session and a process alive. snapshot: with none;
-snapshot-live: with both. fork: from the call until each child has answered.
+The others in a sandbox in which a hundred files were changed. reset: with a session and a process alive, to its return;
+reset-answer: to the first result. snapshot: with nothing alive; snapshot-live: with both. fork: from the call until each child
+has answered.
 """
 
 

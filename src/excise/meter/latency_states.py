@@ -59,17 +59,19 @@ class States:
 
 
 class Reset:
-    """From the call to its return: by then the sandbox has answered, in its files of before."""
+    """From the call to its return; or, `until_answer`, to the first command's result, as of `create`."""
 
-    def __init__(self, states: States) -> None:
+    def __init__(self, states: States, *, until_answer: bool) -> None:
         self._states = states
+        self._until_answer = until_answer
 
     async def sample(self, into: Samples) -> None:
         await self._states.changed(lively=True)
         begun = now_ns()
         await self._states.back()
-        into.took_ns.append(now_ns() - begun)
+        returned = now_ns()
         await answered(self._states.origin)
+        into.took_ns.append((now_ns() if self._until_answer else returned) - begun)
 
     async def close(self) -> None:
         await self._states.close()
@@ -126,7 +128,8 @@ class Fork:
 
 
 MADE: dict[str, Callable[[States], Reset | Save | Fork]] = {
-    "reset": Reset,
+    "reset": lambda states: Reset(states, until_answer=False),
+    "reset-answer": lambda states: Reset(states, until_answer=True),
     "snapshot": lambda states: Save(states, lively=False),
     "snapshot-live": lambda states: Save(states, lively=True),
     "fork-8": lambda states: Fork(states, 8),

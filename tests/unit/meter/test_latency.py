@@ -125,7 +125,7 @@ def test_a_run_from_plan_to_table(tmp_path):
 
 
 def test_states_are_measured_in_a_sandbox_that_is_changed_again_each_time():
-    names = ("reset", "snapshot", "snapshot-live", "fork-8")
+    names = ("reset", "reset-answer", "snapshot", "snapshot-live", "fork-8")
     plan = LatencyPlan(
         cells=tuple(LatencyCell(address="fake", operation=name, samples=2) for name in names),
         blocks=1,
@@ -141,7 +141,7 @@ def test_states_are_measured_in_a_sandbox_that_is_changed_again_each_time():
         assert substrate._snapshots == {}
 
     asyncio.run(run())
-    assert [trial.failure for trial in kept] == [None] * 4
+    assert [trial.failure for trial in kept] == [None] * 5
     assert {trial.cell.operation: len(trial.took_ns) for trial in kept} == dict.fromkeys(names, 2)
     assert {trial.cell.operation: len(trial.close_ns) for trial in kept}["fork-8"] == 2
     assert [row.cell.operation for row in rows(kept)] == list(names)
