@@ -14,7 +14,7 @@ ACTIONS = 4
 
 def make_trial(cell, block, start_ms, dispatch_ms, *, noise=1.0, work_ms=2.0, **more):
     """create, ACTIONS x (think, action), cleanup; a tenth of what is fixed is cleanup."""
-    pieces = [("create", start_ms * 0.9, None, "")]
+    pieces: list[tuple[str, float, float | None, str]] = [("create", start_ms * 0.9, None, "")]
     for _ in range(ACTIONS):
         if cell.think_s:
             pieces.append(("think", cell.think_s * 1e3 / noise, None, ""))

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Mapping
 from excise.action import Action, Command, Observation
 from excise.registry import make
 from excise.spec import Spec
-from excise.substrate import Capabilities, Connection, Handle, Listed, Process, Snapshot
+from excise.substrate import Capabilities, Change, Connection, Handle, Listed, Process, Snapshot
 
 
 class DelayedSubstrate:
@@ -77,6 +77,9 @@ class DelayedHandle:
 
     async def snapshot(self) -> Snapshot:
         return await self._inner.snapshot()
+
+    async def diff(self, since: Snapshot | None, *, contents: bool = False) -> tuple[Change, ...]:
+        return await self._inner.diff(since, contents=contents)
 
     async def reset(self, snapshot: Snapshot) -> None:
         await self._inner.reset(snapshot)

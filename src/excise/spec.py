@@ -30,6 +30,8 @@ class Step(msgspec.Struct, frozen=True):
     name: str
     actions: tuple[Command | FileAction, ...]
     stage: Stage = Stage.DEPS
+    share: bool = True
+    """Whether what it leads to may be kept for all sandboxes that want the same, where such is kept; else it is run in each."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +137,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         if self.deps is not None:
             made.append(Step("deps", (Shell(self.deps),), Stage.DEPS))
         return (*made, *self.steps)
+
+    def unshared(self) -> "Spec":
+        """The same, with every step run in every sandbox."""
+        alone = (msgspec.structs.replace(step, share=False) for step in self.all_steps())
+        return msgspec.structs.replace(self, repo=None, deps=None, steps=tuple(alone))
 
 
 def _clone_step(repo: str) -> Step:

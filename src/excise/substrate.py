@@ -22,6 +22,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     snapshot: Literal["files", "processes"] | None = None
     diff: frozenset[Literal["start", "snapshot"]] = frozenset()
     """What `diff` compares with: the sandbox's own start, any snapshot that was taken of it."""
+    keeps_steps: bool = False
+    """What a spec's steps lead to is kept, and later sandboxes begin with it; a step that says `share=False` is run in each."""
     stream: bool = False
     """`start`: output as it comes, stdin while it runs, signals."""
     sessions: bool = False

@@ -57,6 +57,15 @@ def _saved(home: Path) -> list[Path]:
     return sorted((home / "saved/layers").glob("[!.]*"))
 
 
+def test_a_step_that_is_not_shared_is_run_in_each(home: Path) -> None:
+    async def work(substrate: Substrate) -> None:
+        alone = Spec(image="host", steps=(ONE,)).unshared()
+        assert await _made(substrate, alone) != await _made(substrate, alone)
+
+    _run(work)
+    assert _saved(home) == []
+
+
 def test_sixteen_creates_of_a_new_spec_build_it_once(home: Path) -> None:
     async def work(substrate: Substrate) -> None:
         made = await asyncio.gather(*(_made(substrate) for _ in range(16)))

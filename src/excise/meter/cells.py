@@ -38,6 +38,8 @@ def refusal(cell: Cell, able: Capabilities) -> str | None:
         return f"{cell.address} has no sessions, which shell=session runs in"
     if cell.reset in ("snapshot", "fork") and able.snapshot is None:
         return f"{cell.address} takes no snapshots, which reset={cell.reset} goes back to"
+    if cell.state == "repo-warm" and not able.keeps_steps:
+        return f"{cell.address} keeps nothing of a spec's steps, which state=repo-warm begins with"
     return cold.refusal() if cell.state == "cold" else None
 
 
@@ -45,13 +47,13 @@ async def sort_out(cells: Iterable[Cell], admitted: Mapping[str, Admitted], benc
     """Who of the admitted can run which cells; each way to a start state is gone once before it counts."""
     runnable: list[Cell] = []
     skipped: list[Skipped] = []
-    tried: dict[tuple[str, str, str], str | None] = {}
+    tried: dict[tuple[str, str, str, str], str | None] = {}
     for cell in cells:
         if cell.address not in admitted:
             continue
         reason = refusal(cell, admitted[cell.address].capabilities)
         if reason is None:
-            way = (cell.address, cell.workload, cell.reset)
+            way = (cell.address, cell.workload, cell.reset, cell.state)
             if way not in tried:
                 tried[way] = await _try_out(bench, cell)
             reason = tried[way]

@@ -25,7 +25,8 @@ RESET = "reset"
 """The span name of bringing a sandbox that goes on living back to its start state."""
 
 State = Literal["warm", "cold", "registry", "repo-warm", "deps-warm", "pooled"]
-"""warm: image on this host, its pages cached. cold: the page cache is dropped before the trial. The others: further starts."""
+"""warm: image on this host, its pages cached. cold: the page cache is dropped before the trial. repo-warm: what the workload's
+steps lead to was kept before the first trial. The others: further starts."""
 ShellMode = Literal["exec", "shell", "login", "session"]
 """exec: actions as the workload says. shell: commands by `sh -c`. login: by `bash -lc`. session: all in one live session."""
 Reset = Literal["recreate", "git", "snapshot", "fork"]

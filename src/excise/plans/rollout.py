@@ -13,7 +13,6 @@ from excise.meter.records import AS_RECORDED, Cell, Reset, ShellMode, State
 
 _UNMADE: dict[State, str] = {
     "registry": "no substrate fetches its image from a registry for a rollout",
-    "repo-warm": "no substrate keeps sandboxes with a repository in them",
     "deps-warm": "no substrate keeps sandboxes with dependencies installed",
     "pooled": "no pool hands sandboxes out",
 }
@@ -39,7 +38,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def __post_init__(self) -> None:
         for state in self.states:
             if state in _UNMADE:
-                raise SpecError(f"state {state!r} cannot be measured yet: {_UNMADE[state]}; use warm or cold")
+                raise SpecError(f"state {state!r} cannot be measured yet: {_UNMADE[state]}; use warm, cold or repo-warm")
         if any(number < 1 for number in self.concurrencies):
             raise SpecError("a concurrency is the number of rollouts at once: give 1 or more")
         if not all(0 <= rate < math.inf for rate in self.arrivals_per_s):

@@ -110,7 +110,7 @@ def _nothing_set_up(run: Run) -> list[str]:
     """Who keeps the state after set-up pays for it once, before the trials, and must not look as if there were none."""
     paid = {row.cell.workload for row in run.rows if row.setup_s is not None}
     kept = dict.fromkeys(
-        row.address
+        row.name
         for row in run.rows
         if row.n and row.setup_s is None and row.reset_s is None and row.cell.reset == "recreate" and row.cell.workload in paid
     )

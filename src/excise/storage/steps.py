@@ -71,7 +71,10 @@ def is_shared(spec: Spec) -> bool:
 
     Steps see secrets as they see all of env, and may write them into files; what is mounted may be another tomorrow; and what a
     session remembers is no file. So the steps of a spec that has any of these, or a device, are run in each of its sandboxes.
+    So are those of one that asks for it.
     """
+    if not all(step.share for step in spec.all_steps()):
+        return False
     actions = (action for step in spec.all_steps() for action in step.actions)
     in_session = any(isinstance(action, Shell) and action.session is not None for action in actions)
     return not (spec.secrets or spec.mounts or spec.devices or in_session)

@@ -166,11 +166,12 @@ def test_git_brings_files_and_only_files_back():
 
 
 def test_what_a_substrate_cannot_do_is_a_reason():
-    plain, able = Cell(address="a", workload="t0"), Capabilities(sessions=True, snapshot="files")
+    plain, able = Cell(address="a", workload="t0"), Capabilities(sessions=True, snapshot="files", keeps_steps=True)
     for cell, lacking in (
         (msgspec.structs.replace(plain, shell="session"), "has no sessions"),
         (msgspec.structs.replace(plain, reset="snapshot"), "takes no snapshots"),
         (msgspec.structs.replace(plain, reset="fork"), "takes no snapshots"),
+        (msgspec.structs.replace(plain, state="repo-warm"), "keeps nothing of a spec's steps"),
     ):
         assert lacking in refusal(cell, Capabilities())
         assert refusal(cell, able) is None

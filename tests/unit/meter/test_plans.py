@@ -66,7 +66,6 @@ GRID = 'kind = "rollout"\n[[grids]]\n'
         (GRID + "think_s = [-1.0]", "number of seconds from 0"),
         (GRID + 'states = ["pooled"]', "cannot be measured yet: no pool"),
         (GRID + 'states = ["registry"]', "cannot be measured yet"),
-        (GRID + 'states = ["repo-warm"]', "cannot be measured yet"),
         (GRID + 'states = ["deps-warm"]', "cannot be measured yet"),
     ],
 )

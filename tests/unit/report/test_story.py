@@ -48,7 +48,8 @@ def test_what_no_interval_stands_behind_is_told_as_such(tmp_path, rich):
     assert sentence(few).startswith("In 3 blocks, too few to be sure, of every hour")
     assert caution(few).startswith("3 blocks were measured")
     assert helps(few) == []
-    assert {row[3] for row in tables.break_evens(few).rows} == {"too few blocks"}
+    evens = tables.break_evens(few)
+    assert evens is not None and {row[3] for row in evens.rows} == {"too few blocks"}
     assert caution(rich) == ""
 
 

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def image_of(*names: str, size: int = 1 << 20) -> Built:
     return build([tar(entry(name, (name.encode() * size)[:size])) for name in names], compress=FORMATS[2:], Env=["A=b"])
 
 
-def pulled(*names: str, stall_s: float = 20.0, **options: int) -> tuple[pull.Pulled, ...]:
+def pulled(*names: str, stall_s: float = 20.0, **options: Any) -> tuple[pull.Pulled, ...]:
     return asyncio.run(pull.pull(names, stall_s=stall_s, **options))
 
 

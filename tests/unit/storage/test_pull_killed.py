@@ -54,8 +54,8 @@ def check_whole() -> None:
 
 def excise(*arguments: str) -> "subprocess.Popen[bytes]":
     program = "from excise.cli import main; raise SystemExit(main())"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    return subprocess.Popen([sys.executable, "-c", program, *arguments], **quiet)
+    argv = [sys.executable, "-c", program, *arguments]
+    return subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def kill_after(child: "subprocess.Popen[bytes]", delay_s: float) -> None:

@@ -290,7 +290,9 @@ def test_a_key_does_not_change_with_terms(spec: Spec) -> None:
 
 def test_steps_in_a_session_are_run_in_each_sandbox() -> None:
     assert not is_shared(_changed(steps=(ONE, Step("s", (Shell("cd /opt", session="main"),)))))
+    assert not is_shared(_changed(steps=(ONE, Step("s", (Shell("true"),), share=False))))
     assert is_shared(SPEC)
+    assert not is_shared(SPEC.unshared())
 
 
 @pytest.mark.parametrize(

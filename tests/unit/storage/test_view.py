@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from oci_image import DIR, HARD, LINK, awkward, build, entry, tar, write_layout
 MOUNT_POINTS = ("dev", "proc", "sys", "tmp")
 
 
-def made(tmp_path: Path, *tars: bytes, **config: object) -> Image:
+def made(tmp_path: Path, *tars: bytes, **config: Any) -> Image:
     return asyncio.run(resolve(str(write_layout(build(tars, **config), tmp_path / "layout"))))
 
 

@@ -275,6 +275,7 @@ def _capabilities(hello: request.Answer, groups: cgroups.Groups) -> Capabilities
         isolates=frozenset(kept_apart),
         snapshot="files" if has_layers else None,
         diff=frozenset({"start", "snapshot"}) if has_layers else frozenset(),
+        keeps_steps=has_layers,
         stream=True,
         sessions=True,
         pty=True,
