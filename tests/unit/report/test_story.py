@@ -49,7 +49,8 @@ def test_what_no_interval_stands_behind_is_told_as_such(tmp_path, rich):
     assert caution(few).startswith("3 blocks were measured")
     assert helps(few) == []
     evens = tables.break_evens(few)
-    assert evens is not None and {row[3] for row in evens.rows} == {"too few blocks"}
+    assert evens is not None
+    assert {row[3] for row in evens.rows} == {"too few blocks"}
     assert caution(rich) == ""
 
 
