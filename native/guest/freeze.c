@@ -1,26 +1,27 @@
 /* Everything in the sandbox stands still while its files are copied: stopped by a signal, since an ordinary user has no freezer. Who handles SIGCONT sees it. */
 #include "guest/internal.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { LOOK_AGAIN_NS = 1000000, LOOKS = 2 };
 
 /* As /proc/PID/stat has it: R runs, S sleeps, T is stopped, t is traced and stopped, D waits in the kernel, Z is dead. '\0': it is gone. */
-static char state_of(const struct guest *guest, int pid)
+static char state_at(int directory, const char *path)
 {
-    char path[32], text[512];
+    char text[512];
     const char *end;
     ssize_t got;
     int file;
 
-    snprintf(path, sizeof path, "%d/stat", pid);
-    if ((file = openat(guest->proc, path, O_RDONLY | O_CLOEXEC)) < 0)
+    if ((file = openat(directory, path, O_RDONLY | O_CLOEXEC)) < 0)
         return '\0';
     got = read(file, text, sizeof text - 1);
     close(file);
@@ -29,6 +30,42 @@ static char state_of(const struct guest *guest, int pid)
     text[got] = '\0';
     end = strrchr(text, ')'); /* a name may hold anything */
     return end != NULL && end[1] == ' ' ? end[2] : '\0';
+}
+
+static char state_of(const struct guest *guest, int pid)
+{
+    char path[32];
+
+    snprintf(path, sizeof path, "%d/stat", pid);
+    return state_at(guest->proc, path);
+}
+
+/* Every thread is asked: the first may stand still, or have ended, while another is not yet back from a long write. */
+static bool stands_still(const struct guest *guest, int pid)
+{
+    char path[64], entries[2048];
+    bool still = true;
+    long got;
+    int tasks;
+
+    snprintf(path, sizeof path, "%d/task", pid);
+    if ((tasks = openat(guest->proc, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+        return true; /* it is gone */
+    while (still && (got = syscall(SYS_getdents64, tasks, entries, sizeof entries)) > 0) {
+        for (long at = 0; still && at < got;) {
+            const struct dirent64 *entry = (const struct dirent64 *)(entries + at);
+            char state;
+
+            at += entry->d_reclen;
+            if (entry->d_name[0] == '.')
+                continue;
+            snprintf(path, sizeof path, "%.20s/stat", entry->d_name);
+            state = state_at(tasks, path);
+            still = state != 'R' && state != 'S';
+        }
+    }
+    close(tasks);
+    return still;
 }
 
 static bool is_stopped(char state)
@@ -42,11 +79,8 @@ static bool all_stand_still(const struct guest *guest)
     struct pids all = pids_below(guest->proc, getpid(), NULL, 0, 0);
     bool still = true;
 
-    for (size_t i = 0; still && i < all.count; i++) {
-        char state = state_of(guest, all.pid[i]);
-
-        still = state != 'R' && state != 'S';
-    }
+    for (size_t i = 0; still && i < all.count; i++)
+        still = stands_still(guest, all.pid[i]);
     free(all.pid);
     return still;
 }
