@@ -34,6 +34,9 @@ class DelayedSubstrate:
     async def list(self, labels: Mapping[str, str]) -> tuple[Listed, ...]:
         return await self._source.list(labels)
 
+    async def snapshots(self) -> tuple[Snapshot, ...]:
+        return await self._source.snapshots()
+
     async def discard(self, snapshot: Snapshot) -> None:
         await self._source.discard(snapshot)
 
@@ -75,8 +78,8 @@ class DelayedHandle:
     async def connect(self, port: int) -> Connection:
         return await self._inner.connect(port)
 
-    async def snapshot(self) -> Snapshot:
-        return await self._inner.snapshot()
+    async def snapshot(self, *, keep_s: float | None = None) -> Snapshot:
+        return await self._inner.snapshot(keep_s=keep_s)
 
     async def diff(self, since: Snapshot | None, *, contents: bool = False) -> tuple[Change, ...]:
         return await self._inner.diff(since, contents=contents)

@@ -168,7 +168,7 @@ class Undeclared:
     async def connect(self, port: int) -> Connection:
         raise unsupported(self._address, f"connect({port})")
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self, *, keep_s: float | None = None) -> Snapshot:
         raise unsupported(self._address, "snapshot")
 
     async def reset(self, snapshot: Snapshot) -> None:

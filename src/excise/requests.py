@@ -101,5 +101,8 @@ class EndsWithItsMaker(Generic[H]):
     async def list(self, labels: Mapping[str, str]) -> tuple[Listed, ...]:
         raise unsupported(self.address, "list: its sandboxes end with the process that made them")
 
+    async def snapshots(self) -> tuple[Snapshot, ...]:
+        raise unsupported(self.address, "snapshots")
+
     async def discard(self, snapshot: Snapshot) -> None:
         raise unsupported(self.address, "snapshots")

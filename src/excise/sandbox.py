@@ -4,6 +4,7 @@ Conveniences, spans, deadlines and error mapping are written here once, so that 
 """
 
 import asyncio
+import math
 import os
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Mapping, Sequence
@@ -253,9 +254,12 @@ class Sandbox:
 
     # ---- state
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self, *, keep_s: float | None = None) -> Snapshot:
+        """The state as it is. `keep_s`: saved before it is returned, and there for so long, whatever becomes of us."""
+        if keep_s is not None and not 0 < keep_s < math.inf:
+            raise SpecError(f"keep_s={keep_s}: a snapshot is kept for a number of seconds above zero")
         with span("snapshot", self._name):
-            return await self._answer("snapshot", self._live().snapshot())
+            return await self._answer("snapshot", self._live().snapshot(keep_s=keep_s))
 
     async def reset(self, snapshot: Snapshot) -> None:
         """Go back to `snapshot`: its processes, /tmp, sessions too, as after a create."""

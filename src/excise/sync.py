@@ -297,8 +297,8 @@ class Sandbox:
     def connect(self, port: int) -> Connection:
         return Connection(_wait(self._box.connect(port)))
 
-    def snapshot(self) -> Snapshot:
-        return _wait(self._box.snapshot())
+    def snapshot(self, *, keep_s: float | None = None) -> Snapshot:
+        return _wait(self._box.snapshot(keep_s=keep_s))
 
     def reset(self, snapshot: Snapshot) -> None:
         _wait(self._box.reset(snapshot))

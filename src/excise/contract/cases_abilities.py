@@ -132,6 +132,7 @@ def _undeclared_verbs(bench: Bench, handle: Handle) -> Iterator[tuple[str, Verb]
     verbs: dict[str, tuple[tuple[str, Verb], ...]] = {
         "snapshot": (
             ("snapshot()", handle.snapshot),
+            ("snapshots()", substrate.snapshots),
             ("reset()", partial(handle.reset, made_up)),
             ("create(Snapshot)", partial(bench.handle, made_up)),
         ),

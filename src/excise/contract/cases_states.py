@@ -57,9 +57,9 @@ async def boot_runs_and_ready_passes(bench: Bench) -> None:
     await beating(box, "what boot started")
 
 
-async def snapshot_of(bench: Bench, box: Sandbox) -> Snapshot:
+async def snapshot_of(bench: Bench, box: Sandbox, keep_s: float | None = None) -> Snapshot:
     """A snapshot that is discarded at the case's end."""
-    snapshot = await box.snapshot()
+    snapshot = await box.snapshot(keep_s=keep_s)
 
     async def discard() -> None:
         await bench.substrate.discard(snapshot)
@@ -192,6 +192,25 @@ async def snapshot_outlives_its_sandbox(bench: Bench) -> None:
     except ExciseError:
         return
     broken("a sandbox was made from a discarded snapshot")
+
+
+@case(
+    promise="A kept snapshot outlives its sandbox and is listed, without a secret, until it is discarded.",
+    why="A state that took an hour to reach must be found again by the run that needs it next.",
+    needs=SNAPSHOT,
+)
+async def kept_snapshot_is_listed(bench: Bench) -> None:
+    box = await bench.sandbox(secrets={"TOKEN": Secret(f"{bench.nonce}-secret")})
+    await box.write("file", bench.nonce)
+    kept = await snapshot_of(bench, box, keep_s=3600)
+    await box.close()
+    listed = {one.id: one for one in await bench.substrate.snapshots()}
+    expect(kept.id in listed, "a snapshot that is kept is not listed")
+    expect(f"{bench.nonce}-secret" not in repr(listed[kept.id]), "a listed snapshot shows a secret")
+    again = await bench.sandbox(listed[kept.id])
+    equal((await again.read("file")).decode(), bench.nonce, "a file of a snapshot that was kept, in a sandbox made later")
+    await bench.substrate.discard(listed[kept.id])
+    expect(kept.id not in {one.id for one in await bench.substrate.snapshots()}, "a discarded snapshot is listed")
 
 
 @case(

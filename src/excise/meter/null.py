@@ -58,6 +58,9 @@ class NullSubstrate:
     async def list(self, labels: Mapping[str, str]) -> tuple[Listed, ...]:
         return ()
 
+    async def snapshots(self) -> tuple[Snapshot, ...]:
+        raise unsupported(self.address, "snapshots")
+
     async def discard(self, snapshot: Snapshot) -> None: ...
     async def collect(self) -> tuple[str, ...]:
         return ()
@@ -88,7 +91,7 @@ class NullHandle:
     async def connect(self, port: int) -> Connection:
         raise unsupported("null", "connect")
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self, *, keep_s: float | None = None) -> Snapshot:
         raise unsupported("null", "snapshot")
 
     async def diff(self, since: Snapshot | None, *, contents: bool = False) -> tuple[Change, ...]:

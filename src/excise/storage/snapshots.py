@@ -6,6 +6,7 @@ saved/snapshots/ID.json    one, written beside and renamed when it is on the dis
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,17 +73,17 @@ class SavedSnapshots:
         """A snapshot of the layers `tops`, descriptors, over the saved ones `below`, digests; both topmost first."""
         with self.layers.pin(below):
             sizes = [self._there(digest) for digest in below]
-            made, pin = await self.layers.save(tops)
+            made, pin = await self.layers.save(tops) if tops else (None, nullcontext())  # nothing was written over `below`
             with pin:
                 snapshot = SavedSnapshot(
                     id=uuid.uuid4().hex,
-                    layers=(made.digest, *below),
+                    layers=(*(() if made is None else (made.digest,)), *below),
                     image=image,
                     image_digest=image_digest,
                     spec_key=spec_key,
                     parent=parent,
                     sessions=sessions,
-                    size_bytes=made.size_bytes + sum(sizes),
+                    size_bytes=sum(sizes, 0 if made is None else made.size_bytes),
                     until_s=time.time() + lease_s,
                     labels=labels or {},
                 )

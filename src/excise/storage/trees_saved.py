@@ -235,6 +235,11 @@ def opened(path: Path) -> Generator[int]:
         os.close(descriptor)
 
 
+def digest_of(tree: Path) -> str:
+    """Of a layer's tree, which lies beneath a name that is its digest."""
+    return tree.parent.name.replace("-", ":", 1)
+
+
 T = TypeVar("T")
 
 

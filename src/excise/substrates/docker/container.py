@@ -22,6 +22,8 @@ SANDBOX = "excise.sandbox"
 """The sandbox's id, if the container is not its first."""
 SNAPSHOT = "excise.snapshot"
 """Of an image: which snapshot it is."""
+SNAPSHOT_TERMS = "excise.snapshot.terms"
+"""Of the same image: what another client must know to make a sandbox of it."""
 _LIFE = re.compile(r"\.life-[0-9a-f]+$")
 _RENEWED = re.compile(r"\.until-(\d+(?:\.\d+)?)$")
 _NANOSECONDS = 10**9

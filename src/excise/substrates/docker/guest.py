@@ -48,11 +48,11 @@ class DockerGuestHandle(GuestHandle):
 
     # ---- states
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self, *, keep_s: float | None = None) -> Snapshot:
         self.link.check()
         sessions = await read_sessions(self, self.sessions, self.base, self._spec)
         # The container's user is root, for the guest: what is made of the snapshot must have that of the actions.
-        return await self._lives.snapshot(self._user or "0:0", sessions)
+        return await self._lives.snapshot(self._user or "0:0", sessions, keep_s=keep_s)
 
     async def reset(self, snapshot: Snapshot) -> None:
         """Another container, and another link to it, under the same handle. Given up half-way, the sandbox is lost."""
@@ -209,6 +209,9 @@ class DockerGuestSubstrate(EndsWithItsMaker[DockerGuestHandle]):
     async def collect(self) -> tuple[str, ...]:
         """Containers go with their maker; what outlived its lease all the same is removed."""
         return (*await self._engine.collect(), *await self._snapshots.collect())
+
+    async def snapshots(self) -> tuple[Snapshot, ...]:
+        return await self._snapshots.list()
 
     async def discard(self, snapshot: Snapshot) -> None:
         await self._snapshots.discard(snapshot)

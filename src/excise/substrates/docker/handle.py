@@ -94,9 +94,9 @@ class DockerHandle(Undeclared):
 
     # ---- states
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self, *, keep_s: float | None = None) -> Snapshot:
         self._check_open()
-        return await self._lives.snapshot(None)
+        return await self._lives.snapshot(None, keep_s=keep_s)
 
     async def reset(self, snapshot: Snapshot) -> None:
         """Another container under the same handle. Given up half-way, the sandbox is lost."""

@@ -78,10 +78,13 @@ class Lives:
         await self._engine.renew(self.container, lease_s)
         self.lease_s = lease_s
 
-    async def snapshot(self, user: str | None, sessions: tuple[SessionState, ...] = ()) -> Snapshot:
+    async def snapshot(
+        self, user: str | None, sessions: tuple[SessionState, ...] = (), *, keep_s: float | None = None
+    ) -> Snapshot:
         parent = self.start.id if self.start is not None else None
+        lease_s = self.lease_s if keep_s is None else keep_s
         return await self.snapshots.take(
-            self.container, spec=self._spec, user=user, parent=parent, lease_s=self.lease_s, sessions=sessions
+            self.container, spec=self._spec, user=user, parent=parent, lease_s=lease_s, sessions=sessions
         )
 
     # ---- reset

@@ -27,6 +27,15 @@ def reference(snapshot: Snapshot) -> str:
     return f"{SNAPSHOTS}:{snapshot.id}"
 
 
+class _Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot's image says of itself. Who may talk to the daemon can read it: no variable of a spec is in it."""
+
+    address: str
+    image: str
+    parent: str | None = None
+    sessions: tuple[SessionState, ...] = ()
+
+
 class Snapshots:
     """The snapshots one client made, and the removal of what is no longer needed."""
 
@@ -58,7 +67,13 @@ class Snapshots:
             lease_s=lease_s,
             sessions=sessions,
         )
-        labels = {container.OWNED: "1", container.SNAPSHOT: made.id, container.LEASE: f"{time.time() + lease_s:.3f}"}
+        terms = _Terms(address=self._address, image=spec.image, parent=parent, sessions=sessions)
+        labels = {
+            container.OWNED: "1",
+            container.SNAPSHOT: made.id,
+            container.SNAPSHOT_TERMS: msgspec.json.encode(terms).decode(),
+            container.LEASE: f"{time.time() + lease_s:.3f}",
+        }
         config = {"Labels": labels, **({} if user is None else {"User": user})}
         try:
             # To its end: an image whose answer we did not wait for would come into being after we had removed it.
@@ -101,6 +116,27 @@ class Snapshots:
                 await finish(self.engine.remove(id))
             raise
         return made[0]
+
+    async def list(self) -> tuple[Snapshot, ...]:
+        """Those of this address that are in the daemon and whose lease runs, whoever took them."""
+        found: list[Snapshot] = []
+        for image in await self.engine.images(container.SNAPSHOT):
+            labels, left_s = image["Labels"], container.listed(image).lease_left_s
+            if _is_over(image) or container.SNAPSHOT_TERMS not in labels:
+                continue
+            terms = msgspec.json.decode(labels[container.SNAPSHOT_TERMS], type=_Terms)
+            if terms.address != self._address:
+                continue
+            one = Snapshot(
+                id=labels[container.SNAPSHOT],
+                address=terms.address,
+                spec=Spec(image=terms.image),
+                parent=terms.parent,
+                lease_s=left_s,
+                sessions=terms.sessions,
+            )
+            found.append(msgspec.structs.replace(one, size_bytes=await self._size_bytes(one)))
+        return tuple(found)
 
     # ---- their end
 

@@ -121,6 +121,9 @@ class DockerSubstrate:
         found = [container.listed(summary) for summary in await self._engine.summaries({container.OWNED: "1"})]
         return tuple(entry for entry in found if labels.items() <= entry.labels.items())
 
+    async def snapshots(self) -> tuple[Snapshot, ...]:
+        return await self._snapshots.list()
+
     async def discard(self, snapshot: Snapshot) -> None:
         await self._snapshots.discard(snapshot)
 

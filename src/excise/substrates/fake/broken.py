@@ -39,6 +39,7 @@ BROKEN: Mapping[str, str] = {
     "guest-clock-is-plausible": "guest_ns is always 1.",
     "host-env-stays-out": "Actions inherit the asking process's environment.",
     "keep-head-and-tail": "Truncation keeps the head only.",
+    "kept-snapshot-is-listed": "No snapshot is listed.",
     "large-output": "Output beyond 32 MiB is dropped.",
     "left-running-lives-on": "What an action leaves running is killed when it is answered.",
     "list-and-stat": "list is unsorted, and stat follows links.",

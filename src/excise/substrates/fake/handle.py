@@ -213,9 +213,9 @@ class FakeHandle:
 
     # ---- states
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self, *, keep_s: float | None = None) -> Snapshot:
         await self._dispatch()
-        return self._substrate.keep(self, self._parent)
+        return self._substrate.keep(self, self._parent, keep_s)
 
     async def reset(self, snapshot: Snapshot) -> None:
         old = await self._dispatch()

@@ -178,7 +178,7 @@ class FakeSubstrate:
 
     # ---- snapshots
 
-    def keep(self, handle: FakeHandle, parent: str | None) -> Snapshot:
+    def keep(self, handle: FakeHandle, parent: str | None, keep_s: float | None) -> Snapshot:
         """Save a sandbox's files."""
         self._lives += 1
         tree, sessions = handle.saved()
@@ -189,17 +189,24 @@ class FakeSubstrate:
             parent=parent,
             carries="files",
             size_bytes=tree.used_bytes,
+            lease_s=keep_s,
             sessions=sessions,
         )
-        self._snapshots[made.id] = Kept(tree, handle.id)
+        ends_s = math.inf if keep_s is None else asyncio.get_running_loop().time() + keep_s
+        self._snapshots[made.id] = Kept(tree, handle.id, made, ends_s)
         return made
 
     def kept(self, snapshot: Snapshot) -> Tree:
         """The files of a snapshot, for one sandbox to change."""
         found = self._snapshots.get(snapshot.id)
-        if found is None:
+        if found is None or found.is_over():
             raise SpecError(f"{self.address} has no snapshot {snapshot.id}: it was discarded, or is another substrate's")
         return found.tree if "fork-gives-the-same-start" in self.broken else found.tree.copy()
+
+    async def snapshots(self) -> tuple[Snapshot, ...]:
+        if "kept-snapshot-is-listed" in self.broken:
+            return ()
+        return tuple(kept.snapshot for kept in self._snapshots.values() if not kept.is_over())
 
     async def discard(self, snapshot: Snapshot) -> None:
         self._snapshots.pop(snapshot.id, None)
@@ -250,10 +257,15 @@ class FakeSubstrate:
 
 
 class Kept(NamedTuple):
-    """A snapshot's files, and whose they were."""
+    """A snapshot's files, whose they were, and until when they are kept."""
 
     tree: Tree
     sandbox: str
+    snapshot: Snapshot
+    ends_s: float
+
+    def is_over(self) -> bool:
+        return self.ends_s <= asyncio.get_running_loop().time()
 
 
 def _check(options: Mapping[str, float | int | str]) -> None:

@@ -67,12 +67,12 @@ class NamespaceHandle(GuestHandle):
         if self._capabilities.snapshot is None:  # a kernel that is too old
             raise unsupported(self._address, verb)
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self, *, keep_s: float | None = None) -> Snapshot:
         self._require("snapshot")
         async with self._readying:
             self.link.check()
             sessions = await read_sessions(self, self.sessions, self.base, self._spec)
-            return await self._states.take(sessions, self._lease_s)
+            return await self._states.take(sessions, self._lease_s, keep_s)
 
     async def reset(self, snapshot: Snapshot, *, prove: bool = False) -> None:
         """Another life, in a root over the snapshot's layers. Given up half-way, the sandbox is lost.
@@ -82,19 +82,21 @@ class NamespaceHandle(GuestHandle):
         self._require("reset")
         async with self._readying:
             self.link.check()
-            kept = self._states.find(snapshot)
+            kept = await self._states.find(snapshot)
             try:
                 await self._turn(kept)
                 await self._states.prove(asked=prove)
                 await start_up(self, self._spec)
-                if snapshot.sessions:
-                    await give_sessions(self, snapshot.sessions)
+                if kept.snapshot.sessions:
+                    await give_sessions(self, kept.snapshot.sessions)
             except BaseException as error:
                 self.link.fail(f"its reset was given up half-way ({type(error).__name__}): close it and make another one")
                 raise
+            finally:
+                kept.release()
 
     async def _turn(self, kept: Kept) -> None:
-        offered = await self._states.roots.change(kept.stack.layers)
+        offered = await self._states.roots.change(kept.stack.layers, kept.image)
         offered.add_done_callback(self._judge)
         self._states.began(kept)
         self.greet(self.link, root=True)

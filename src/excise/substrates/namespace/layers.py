@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 from collections.abc import Iterable
 
+from excise.storage.pins import Pin
 from excise.substrates.namespace.launcher import Launcher
 
 
@@ -28,6 +29,24 @@ class Layer:
         if self._uses == 0 and not self._launcher.dead:
             # In no rollout's trace, whoever's release it was.
             self._dropping = asyncio.get_running_loop().create_task(self._launcher.drop(self.id), context=contextvars.Context())
+
+
+class Hold:
+    """Saved layers in use, counted: they may be collected when nobody uses them any more."""
+
+    def __init__(self, pin: Pin) -> None:
+        self._pin = pin
+        self._uses = 1
+
+    def take(self) -> "Hold":
+        assert self._uses > 0
+        self._uses += 1
+        return self
+
+    def release(self) -> None:
+        self._uses -= 1
+        if self._uses == 0:
+            self._pin.close()
 
 
 class Stack:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from excise.errors import SandboxLost
 from excise.storage.storekeeper import Storekeeper
+from excise.storage.trees_saved import digest_of
 from excise.substrates.namespace.layers import Layer
 from excise.substrates.namespace.roots import Roots, open_directory
 
@@ -22,7 +23,7 @@ class Proof:
         `saved`: the trees of saved layers below it, each beneath a name that is its digest.
         """
         for tree in saved:
-            digest = tree.parent.name.replace("-", ":", 1)
+            digest = digest_of(tree)
             _compare(f"saved layer {digest}", digest, await _digest(storekeeper, open_directory(tree)))
         for layer in roots.stack.layers:
             seen = await _digest(storekeeper, await roots.open_layer(layer))

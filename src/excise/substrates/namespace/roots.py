@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from excise.errors import SandboxLost
+from excise.storage.image import Image
 from excise.storage.storekeeper import Storekeeper
 from excise.substrates.namespace import request
 from excise.substrates.namespace.launcher import Launcher
@@ -20,12 +21,12 @@ from excise.substrates.namespace.request import Answer, Create
 class Roots:
     """What the launcher is told of a sandbox's root, now and later."""
 
-    def __init__(self, launcher: Launcher, place: Place, asked: Create, stack: Stack) -> None:
+    def __init__(self, launcher: Launcher, place: Place, asked: Create, stack: Stack, image: Image) -> None:
         """`stack` is ours from now on: it is what the topmost lowers of `asked` are."""
         self._launcher = launcher
         self._place = place
         self._asked = asked
-        self._image = asked.lowers[len(stack.ids) :]
+        self._image = lowers(image)
         self.stack = stack
         self.directories = asked.directories
         """Made in every root that does not have them."""
@@ -33,7 +34,7 @@ class Roots:
     async def seal(self) -> bool:
         """Have all that was written in layers, under a fresh upper. Whether it is: else something lives in the sandbox."""
         layer = Layer(self._launcher, self._launcher.number())
-        answer = await self._answered(await self._offer(self.stack, layer.id))
+        answer = await self._answered(await self._offer(self.stack, self._image, layer.id))
         if (refused := answer.number(request.TAG_ERRNO)) in (errno.EBUSY, errno.ENODATA):
             return refused == errno.ENODATA  # nothing was written: it is so already
         _check(answer)
@@ -75,20 +76,20 @@ class Roots:
             close_all(sources)
         return layer
 
-    async def change(self, layers: tuple[Layer, ...]) -> asyncio.Future[Answer]:
-        """Offer the guest's next life a root over these layers. What became of it, `settle` tells."""
-        stack = Stack(layers)
+    async def change(self, layers: tuple[Layer, ...], image: Image) -> asyncio.Future[Answer]:
+        """Offer the guest's next life a root over these layers and `image`; the answer says what became of it."""
+        stack, below = Stack(layers), lowers(image)
         try:
-            answer = await self._offer(stack, None)
+            answer = await self._offer(stack, below, None)
         except BaseException:
             stack.release()
             raise
         self.stack.release()
-        self.stack = stack
+        self.stack, self._image = stack, below
         return answer
 
-    async def _offer(self, stack: Stack, seal: int | None) -> asyncio.Future[Answer]:
-        asked = msgspec.structs.replace(self._asked, lowers=(*stack.ids, *self._image))
+    async def _offer(self, stack: Stack, below: tuple[str, ...], seal: int | None) -> asyncio.Future[Answer]:
+        asked = msgspec.structs.replace(self._asked, lowers=(*stack.ids, *below))
         return await self._launcher.root(self._place, asked, seal)
 
     async def _answered(self, answer: asyncio.Future[Answer]) -> Answer:
@@ -105,6 +106,11 @@ class Roots:
     async def open_upper(self) -> int:
         """The directory with what was written since the last root: a descriptor, the caller's."""
         return await self._launcher.open(self._place.id)
+
+
+def lowers(image: Image) -> tuple[str, ...]:
+    """What is below a sandbox's own layers, the topmost first."""
+    return (*map(str, image.over), str(image.root))
 
 
 def open_directory(path: Path) -> int:

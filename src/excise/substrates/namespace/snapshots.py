@@ -5,11 +5,10 @@ import contextvars
 import uuid
 from typing import NamedTuple
 
-from excise.errors import SpecError
 from excise.spec import Spec
 from excise.storage.image import Image
 from excise.substrate import SessionState, Snapshot
-from excise.substrates.namespace.layers import Layer, Stack
+from excise.substrates.namespace.layers import Hold, Layer, Stack
 from excise.substrates.namespace.proof import Proof
 
 
@@ -19,8 +18,21 @@ class Kept(NamedTuple):
     snapshot: Snapshot
     stack: Stack
     image: Image
-    lease: asyncio.TimerHandle
+    """With the saved layers that the stack lies over."""
     proof: Proof
+    hold: Hold | None = None
+    """On those of them that another snapshot was saved as."""
+    lease: asyncio.TimerHandle | None = None
+    """None: it ends on the disk."""
+
+    def taken(self) -> "Kept":
+        """For one more who uses it, and releases it."""
+        return self._replace(stack=Stack(self.stack.layers), hold=self.hold and self.hold.take())
+
+    def release(self) -> None:
+        self.stack.release()
+        if self.hold is not None:
+            self.hold.release()
 
 
 class Snapshots:
@@ -39,6 +51,7 @@ class Snapshots:
         parent: str | None,
         lease_s: float,
         sessions: tuple[SessionState, ...],
+        hold: Hold | None = None,
     ) -> Snapshot:
         """A snapshot of a sandbox that is made of these layers over `image`."""
         made = Snapshot(
@@ -54,18 +67,13 @@ class Snapshots:
         # In a context of its own: what the end of a lease does is no part of the rollout that asked for it.
         loop = asyncio.get_running_loop()
         lease = loop.call_later(lease_s, self.drop, made.id, context=contextvars.Context())
-        self._kept[made.id] = Kept(made, Stack(layers), image, lease, Proof())
+        self._kept[made.id] = Kept(made, Stack(layers), image, Proof(), hold and hold.take(), lease)
         return made
 
-    def find(self, snapshot: Snapshot) -> Kept:
-        """Raises SpecError if it is none of ours, or not any more."""
+    def find(self, snapshot: Snapshot) -> Kept | None:
+        """To be used, and released; None if it is none of ours, or not any more."""
         kept = self._kept.get(snapshot.id)
-        if kept is None:
-            raise SpecError(
-                f"{self._address} has no snapshot {snapshot.id}: it was discarded, its lease ended, or the client that took it"
-                " is closed; take another one, with the substrate left open for as long as it is needed"
-            )
-        return kept
+        return None if kept is None else kept.taken()
 
     def all(self) -> tuple[Snapshot, ...]:
         """Those that can be used, the oldest first."""
@@ -79,8 +87,9 @@ class Snapshots:
         """Twice is fine. Sandboxes made of it live on."""
         kept = self._kept.pop(id, None)
         if kept is not None:
-            kept.lease.cancel()
-            kept.stack.release()
+            if kept.lease is not None:
+                kept.lease.cancel()
+            kept.release()
 
     def forget(self) -> None:
         """Their launcher is dead, and so are their layers."""

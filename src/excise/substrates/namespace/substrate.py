@@ -29,6 +29,7 @@ from excise.substrates.namespace.launcher import Launcher
 from excise.substrates.namespace.layers import Stack
 from excise.substrates.namespace.place import Place
 from excise.substrates.namespace.roots import Roots
+from excise.substrates.namespace.saved import Saved
 from excise.substrates.namespace.shell import Shells
 from excise.substrates.namespace.snapshots import Snapshots
 from excise.substrates.namespace.states import Shared, Start
@@ -60,6 +61,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         self._requests = Requests[NamespaceHandle](self.address)
         self._snapshots = Snapshots(self.address)
         self._storekeeper = Storekeeper()
+        self._saved = Saved(self.address, self._storekeeper, self._image)
         self._builder = Builder(self._storekeeper)
         self._proxies = Proxies()
         self._launcher: Launcher | None = None
@@ -85,15 +87,18 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
     async def _make(self, begin: Spec | Snapshot, lease_s: float) -> NamespaceHandle:
         launcher = self._running()
         found = self._found or await self._find(launcher)
-        kept = self._snapshots.find(begin) if isinstance(begin, Snapshot) else None
         spec = begin.spec if isinstance(begin, Snapshot) else begin
         require(spec, found.capabilities, self.address)
         _require_sources(spec)
-        if kept is not None:
-            start = Start(spec, kept.image, kept.snapshot)
-        else:
+        if isinstance(begin, Spec):
             start = await self._begun_with(launcher, found, Start(spec, await self._image(spec.image)))
-        return await self._over(launcher, found, start, Stack(kept.stack.layers if kept is not None else ()), lease_s)
+            return await self._over(launcher, found, start, Stack(), lease_s)
+        kept = self._snapshots.find(begin) or await self._saved.find(begin)
+        try:
+            start = Start(spec, kept.image, kept.snapshot, proof=kept.proof, hold=kept.hold)
+            return await self._over(launcher, found, start, Stack(kept.stack.layers), lease_s)
+        finally:
+            kept.release()
 
     async def _begun_with(self, launcher: Launcher, found: _Found, start: Start) -> Start:
         """Over the layers of the spec's steps, where what a sandbox wrote can be had."""
@@ -132,7 +137,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         elif listens:
             spec = for_steps(spec)
         link, place = await self._begun(launcher, asked, self._shells.of(image))
-        roots = Roots(launcher, place, asked, stack)
+        roots = Roots(launcher, place, asked, stack, start.image)
         try:
             handle = self._handle(link, launcher, place, roots, name=name, spec=spec, image=image, lease_s=lease_s, start=start)
         except BaseException:  # a variable that cannot be said
@@ -195,7 +200,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
             lease_s=lease_s,
             start=start,
             roots=roots,
-            shared=Shared(self._snapshots, self._storekeeper, self._prove),
+            shared=Shared(self._snapshots, self._saved, self._storekeeper, self._prove),
         )
         return handle
 
@@ -224,12 +229,13 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
 
     # ---- snapshots
 
-    def snapshots(self) -> tuple[Snapshot, ...]:
-        """Those that sandboxes can be made of, the oldest first."""
-        return self._snapshots.all()
+    async def snapshots(self) -> tuple[Snapshot, ...]:
+        """Those that were taken here, the oldest first, and those that anybody kept."""
+        return (*self._snapshots.all(), *self._saved.list())
 
     async def discard(self, snapshot: Snapshot) -> None:
         self._snapshots.drop(snapshot.id)
+        self._saved.delete(snapshot)
 
     # ---- the end
 
