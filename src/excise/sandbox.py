@@ -134,9 +134,7 @@ class Sandbox:
         try:
             if handle is not None:
                 with span("cleanup", self._name):
-                    if presence is not None:
-                        await finish(presence.leave())
-                    await finish(handle.close())
+                    await finish(_left(handle, presence))
         finally:
             if self._recorder is not None:
                 self._recorder.close()
@@ -315,6 +313,15 @@ class Sandbox:
             yield children
         finally:
             await finish(_close_all(children, substrate, snapshot))
+
+
+async def _left(handle: Handle, presence: Presence | None) -> None:
+    """Who looks in is sent away first; whatever comes of that, the sandbox is closed."""
+    try:
+        if presence is not None:
+            await presence.leave()
+    finally:
+        await handle.close()
 
 
 async def _by(ends_s: float, work: Awaitable[T], late: Exception) -> T:

@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from excise import Exec, Sandbox, connect
+from reachable import reachable
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FIX = "sed -i s/helo/hello/ /srv/source/greet.py"
@@ -53,8 +54,7 @@ def tests(tmp_path: Path, recipe: ModuleType, runs_here: Callable[[str], None], 
     for program in (recipe.PYTHON, recipe.GIT):
         if not Path(program).exists():
             must_work("namespace", f"the host's image has no {program}")
-    for place in (tmp_path, *tmp_path.parents[:2]):
-        place.chmod(0o755)
+    reachable(tmp_path)
     (tmp_path / "test.py").write_text(recipe.hidden_test)
     return tmp_path
 

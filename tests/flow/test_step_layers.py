@@ -22,6 +22,7 @@ from excise.storage import skeleton
 from excise.storage.steps import StepRecord
 from excise.storage.store import remove_tree
 from excise.substrate import Snapshot, Substrate
+from reachable import reachable
 
 NONCE = "cat /proc/sys/kernel/random/uuid"
 ONE = Step("one", (Shell(f"{NONCE} > one; touch /tmp/scratch; sleep 1000 & rm -r /var/tmp"),))
@@ -239,8 +240,7 @@ def test_an_ordinary_users_steps_are_built_and_served(tmp_path: Path) -> None:
     place = tmp_path / "theirs"
     place.mkdir()
     os.chown(place, 12345, 12345)
-    for above in (tmp_path, *tmp_path.parents[:2]):
-        above.chmod(0o755)
+    reachable(tmp_path)
     done = subprocess.run(
         ["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", sys.executable, "-c", _KILLED, "0"],
         env={"EXCISE_HOME": str(place / "home"), "HOME": str(place), "PATH": os.environ["PATH"]},

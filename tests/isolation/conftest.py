@@ -14,6 +14,7 @@ import pytest
 from excise.errors import Unsupported
 from excise.spec import Limits, Spec
 from excise.sync import Sandbox, connect, probe
+from reachable import reachable
 
 HERE = Path(__file__).parent
 INSIDE = "/tmp/attempts"
@@ -31,8 +32,7 @@ def program(tmp_path_factory: pytest.TempPathFactory, must_work: Callable[[str, 
     built = tmp_path_factory.mktemp("attempts") / "attempts"
     options = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-static"]
     subprocess.run(["gcc", *options, "-o", built, HERE / "attempts.c", HERE / "processes.c"], check=True, timeout=60)
-    for place in (built.parent, built.parent.parent):
-        place.chmod(0o755)  # for controls that run as another user
+    reachable(built.parent)  # for controls that run as another user
     return built
 
 

@@ -11,6 +11,7 @@ import pytest
 from excise.errors import CreateError, SpecError
 from excise.spec import Mount, Spec
 from excise.sync import Sandbox
+from reachable import reachable
 
 OUT = {"absolute": "/..", "relative": "../..", "by /proc": "/proc/self/root/.."}
 
@@ -18,8 +19,7 @@ OUT = {"absolute": "/..", "relative": "../..", "by /proc": "/proc/self/root/.."}
 @pytest.fixture
 def victim(tmp_path: Path) -> Path:
     """A directory of the host's, open to whoever reaches it, and a private one in it."""
-    for place in (tmp_path, *tmp_path.parents[:2]):
-        place.chmod(0o755)
+    reachable(tmp_path)
     found = tmp_path / "victim"
     found.mkdir()
     found.chmod(0o777)

@@ -11,6 +11,7 @@ from excise.action import Shell
 from excise.sandbox import Sandbox
 from excise.spec import Mount, Spec
 from excise.substrates.namespace import NamespaceSubstrate
+from reachable import reachable
 
 PLANTED = (
     # Where the kernel's file systems, /tmp and /dev are mounted: they cannot be moved away, and what is around them may be.
@@ -50,8 +51,7 @@ def test_the_next_life_is_not_led_astray(script: str, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     (data / "file").write_text("shown")
-    for parent in (data, tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
+    reachable(data)
     spec = Spec(workdir="/made/here", mounts=(Mount(str(data), "/shown-in/data"),))
 
     async def check(box: Sandbox, *, fresh: bool) -> None:

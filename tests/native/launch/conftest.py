@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from launched import Launch, Who, make_image
 
+from reachable import reachable
+
 NATIVE = Path(__file__).parents[3] / "native"
 
 
@@ -69,8 +71,7 @@ def who(
     """root; an ordinary user with subordinate ids; one without."""
     user = None if request.param == "root" else ordinary_users[request.param]
     place = tmp_path_factory.mktemp("image")
-    for parent in (place, *place.parents[:2]):
-        parent.chmod(0o755)
+    reachable(place)
     return Who(launch_program, make_image(place / "root", user or 0), user, 1 if request.param == "single" else 65536)
 
 

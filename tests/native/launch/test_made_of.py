@@ -31,6 +31,8 @@ from launched import (
     text,
 )
 
+from reachable import reachable
+
 FIRST, END, EACH = 0x40000000, 0x6FFF0000, 65536
 F_OFD_SETLK = 37
 DOCKERS_CAPABILITIES = 0xA80425FB
@@ -159,8 +161,7 @@ def test_binds(who: Who, launch: Launch, tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         os.chown(tmp_path / name, who.user or 0, who.user or 0)
     (tmp_path / "shown/file").write_text("text")
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
+    reachable(tmp_path)
     shared = bind(tmp_path / "shared", "/deep/er/shared", read_only=False)
     box = launch.create(who.plain + bind(tmp_path / "shown", "/shown") + bind(tmp_path / "shown/file", "/etc/one") + shared)
     assert box.sh("cat /shown/file /etc/one") == "texttext"
@@ -174,7 +175,8 @@ def test_binds(who: Who, launch: Launch, tmp_path: Path) -> None:
 def test_layers_and_directories(who: Who, launch: Launch, tmp_path: Path) -> None:
     (tmp_path / "upper/etc").mkdir(parents=True)
     (tmp_path / "upper/etc/passwd").write_text("of the upper\n")
-    for path in (tmp_path, *tmp_path.parents[:2], *tmp_path.rglob("*")):
+    reachable(tmp_path)
+    for path in tmp_path.rglob("*"):
         path.chmod(0o755)
     for path in tmp_path.rglob("*"):
         os.chown(path, who.user or 0, who.user or 0)

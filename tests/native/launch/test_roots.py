@@ -34,6 +34,8 @@ from launched import (
     text,
 )
 
+from reachable import reachable
+
 NOTHING = b""
 
 
@@ -234,8 +236,7 @@ def test_one_root_at_a_time(who: Who, launch: Launch) -> None:
 def test_a_root_that_cannot_be_built_ends_the_sandbox_and_no_other(who: Who, launch: Launch, tmp_path: Path) -> None:
     """A file is to be shown where a directory is that is not empty."""
     (tmp_path / "file").write_text("text")
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
+    reachable(tmp_path)
     fields = who.plain + bind(tmp_path / "file", "/deep/file")
     box, other = launch.create(fields), launch.create(who.plain)
     box.sh("mv /deep /away; mkdir -p /deep/file/full")
@@ -251,8 +252,7 @@ def test_a_root_that_cannot_be_built_ends_the_sandbox_and_no_other(who: Who, lau
 def test_what_lies_in_the_way_decides_nothing(who: Who, launch: Launch, tmp_path: Path) -> None:
     (tmp_path / "shown").mkdir()
     (tmp_path / "shown/file").write_text("text")
-    for parent in (tmp_path / "shown", tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
+    reachable(tmp_path / "shown")
     fields = who.plain + bind(tmp_path / "shown", "/a/b/shown") + text(MAKE_DIR, "/w/d")
     for script in (
         "mv /a /away; echo > /a; rm -r /w; echo > /w",
@@ -269,8 +269,7 @@ def test_what_lies_in_the_way_decides_nothing(who: Who, launch: Launch, tmp_path
 def test_mounts_are_there_in_every_root(who: Who, launch: Launch, tmp_path: Path) -> None:
     (tmp_path / "shown").mkdir()
     (tmp_path / "shown/file").write_text("text")
-    for parent in (tmp_path / "shown", tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
+    reachable(tmp_path / "shown")
     fields = who.plain + bind(tmp_path / "shown", "/deep/shown")
     box = launch.create(fields)
     # The directory above it can be moved away, and the mount with it; the next root has it where it belongs.

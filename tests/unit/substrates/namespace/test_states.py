@@ -18,6 +18,7 @@ from excise.spec import Limits, Mount, Spec, Step
 from excise.storage.home import cache_dir
 from excise.substrate import Snapshot
 from excise.substrates.namespace import NamespaceSubstrate, depth
+from reachable import reachable
 
 MIB = 1 << 20
 
@@ -272,8 +273,7 @@ print(ctypes.CDLL(None).shmget(77, 4096, 0o666))
 def test_what_the_spec_says_holds_after_a_reset_and_in_a_fork(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/file").write_text("shown")
-    for parent in (tmp_path / "data", tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
+    reachable(tmp_path / "data")
     spec = Spec(
         workdir="/made/here",
         env={"NAME": "value"},
