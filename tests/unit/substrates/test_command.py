@@ -85,13 +85,17 @@ def test_a_create_command_that_fails_half_way_leaves_nothing(tmp_path: Path) -> 
 
 
 def test_a_create_command_that_is_given_up_comes_to_its_end_before_the_close_command(tmp_path: Path) -> None:
-    said = tmp_path / "said"
+    said, begun = tmp_path / "said", tmp_path / "begun"
+    os.mkfifo(begun)
 
     async def check() -> None:
-        substrate = make(recipe(tmp_path, create=(f"sleep 0.3; echo created >> {said}",), close=f"echo closed >> {said}"))
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1), Sandbox(substrate):
-                pass
+        create = f"echo > {begun}; sleep 0.3; echo created >> {said}"
+        substrate = make(recipe(tmp_path, create=(create,), close=f"echo closed >> {said}"))
+        opening = asyncio.create_task(Sandbox(substrate).open())
+        await asyncio.to_thread(begun.read_bytes)  # by now it sleeps
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
         await substrate.close()
 
     asyncio.run(check())
