@@ -30,7 +30,20 @@ def one_sentence(done: subprocess.CompletedProcess[bytes]) -> str:
 # ---- help
 
 LOOKING_IN = ["ps", "shell", "cp", "diff", "logs", "rm"]
-COMMANDS = ["measure", "report", "project", "compare", "record", "run", *LOOKING_IN, "image", "check", "doctor", "gc"]
+COMMANDS = [
+    "measure",
+    "report",
+    "project",
+    "compare",
+    "record",
+    "run",
+    *LOOKING_IN,
+    "snapshots",
+    "image",
+    "check",
+    "doctor",
+    "gc",
+]
 
 
 def test_help_has_three_groups_in_order() -> None:
