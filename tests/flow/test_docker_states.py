@@ -116,6 +116,38 @@ def containers(label: str) -> list[str]:
     return docker("ps", "-aq", "--filter", f"label={label}").split()
 
 
+def test_another_client_starts_from_a_kept_snapshot(address: str) -> None:
+    async def scenario() -> None:
+        spec = Spec(secrets={"TOKEN": Secret("a-hidden-word")}, env={"PLAIN": "a-plain-word"})
+        async with connected(address) as first, sandbox(first, spec) as box:
+            await box.write("file", "kept")
+            if address == "docker+guest":
+                await box.run("export COLOUR=red SAME=$TOKEN; cd /etc", session="main")
+            kept = await box.snapshot(keep_s=600)
+            short = await box.snapshot(keep_s=0.001)
+        async with connected(address) as second:
+            try:
+                found = {one.id: one for one in await second.snapshots()}
+                assert short.id not in found
+                listed = found[kept.id]
+                assert (listed.spec, listed.sessions) == (Spec(), kept.sessions)
+                assert 0 < (listed.lease_s or 0) <= 600
+                assert listed.size_bytes == kept.size_bytes
+                shown = docker("image", "inspect", f"excise/snapshot:{kept.id}")
+                assert "a-hidden-word" not in shown
+                assert "a-plain-word" not in shown
+                async with sandbox(second, listed) as again:
+                    assert await again.read("file") == b"kept"
+                    if address == "docker+guest":
+                        assert (await again.run("echo $PWD $COLOUR", session="main")).text == "/etc red\n"
+            finally:
+                await second.discard(kept)
+                await second.discard(short)
+            assert kept.id not in {one.id for one in await second.snapshots()}
+
+    asyncio.run(scenario())
+
+
 def test_a_reset_keeps_the_sandboxs_id_limits_network_and_labels(address: str) -> None:
     nonce = uuid.uuid4().hex
     spec = Spec(limits=Limits(memory_bytes=256 << 20, pids=100), network="none", env={"A": "a"})

@@ -127,7 +127,7 @@ def test_another_process_starts_from_it_after_the_first_was_killed() -> None:
     run(body, "namespace?prove=1")
 
 
-def test_its_spec_is_whose_who_starts_from_it() -> None:
+def test_its_spec_is_said_by_who_starts_from_it() -> None:
     async def body(substrate: Substrate) -> None:
         await taken(substrate, "echo one > /work/one")
         (kept,) = await substrate.snapshots()
