@@ -40,7 +40,7 @@ async def grade(substrate: Substrate, rollout: Sandbox, start: Snapshot, tests: 
     """1.0 if the hidden test `test.py` in the directory `tests` passes on what the rollout made of its sources."""
     try:
         patch = await rollout.diff(start, patch=True, under=SOURCE)
-    except excise.SpecError:  # more than a patch may be
+    except (excise.SpecError, OSError):  # more than a patch may be, or what cannot be read: the rollout's doing
         return 0.0
     if not patch:
         return 0.0

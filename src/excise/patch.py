@@ -19,6 +19,8 @@ from excise.substrate import Change, Handle
 _PLAIN_NAME = re.compile(r'[^\x00-\x1f"\\\x7f]*')
 _BINARY_LINE_BYTES = 52
 _NOTHING = "0" * 40
+MOST_BYTES = 64 << 20
+"""Of all files a patch is made of, as they are now."""
 
 
 class Side(NamedTuple):
@@ -52,8 +54,10 @@ def below(under: str, changes: Sequence[Change]) -> tuple[Change, ...]:
 async def patch_of(handle: Handle, changes: Sequence[Change], under: str) -> str:
     """The patch from what `changes` say was there to what is there now. Git has no directories, so a patch has none."""
     made: list[str] = []
+    left_bytes = MOST_BYTES
     for change in changes:
-        now = None if change.kind == "deleted" else await _now(handle, change.path)
+        now = None if change.kind == "deleted" else await _now(handle, change.path, left_bytes)
+        left_bytes -= len(now.data) if now else 0
         before = None
         if change.before is not None and change.before_mode is not None:
             before = Side(change.before_mode, change.before)
@@ -62,8 +66,8 @@ async def patch_of(handle: Handle, changes: Sequence[Change], under: str) -> str
     return "".join(made)
 
 
-async def _now(handle: Handle, path: str) -> Side | None:
-    """What is there now; None if that is no file and no link."""
+async def _now(handle: Handle, path: str, most_bytes: int) -> Side | None:
+    """What is there now; None if that is no file and no link. Nothing is read that is more than it may be."""
     seen = await handle.run(Stat(path))
     if seen.errno == errno.ENOENT:
         return None  # gone since
@@ -73,7 +77,9 @@ async def _now(handle: Handle, path: str) -> Side | None:
         return Side(stat.S_IFLNK | 0o777, (info.target or "").encode("utf-8", "surrogateescape"))
     if info.kind != "file":
         return None
-    read = await handle.run(Read(path))
+    read = await handle.run(Read(path, length=most_bytes + 1)) if info.size_bytes <= most_bytes else None
+    if read is None or len(read.stdout) > most_bytes:
+        raise SpecError(f"the changes hold more than {MOST_BYTES:,} bytes: ask without their contents, or under= less")
     _check(read, path)
     return Side(stat.S_IFREG | (info.mode & 0o7777), read.stdout)
 

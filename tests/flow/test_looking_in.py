@@ -276,6 +276,31 @@ def test_cp_of_tar_streams(namespace: str) -> None:
 # ---- diff
 
 
+def test_a_tree_that_is_refused_is_one_sentence(namespace: str, tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Sandbox(namespace) as box:
+            await box.run("mkdir /deep; cd /deep; for i in $(seq 600); do mkdir a; cd a; done; head -c 9000000 /dev/zero > x")
+            refused = await command("cp", f"{box.id}:/deep", str(tmp_path))
+            assert refused.code == 2
+            assert refused.said.startswith("excise: the sandbox sent 'deep/a/a")
+            assert refused.said.count("\n") == 1, refused.said[-2000:]
+
+    asyncio.run(main())
+
+
+def test_diff_of_a_name_that_is_no_text(namespace: str) -> None:
+    async def main() -> None:
+        async with Sandbox(namespace) as box:
+            await box.run("mkdir -p /srv; echo inside > $(printf '/srv/\\377')", timeout_s=20)
+            shown = await command("diff", box.id, "--under", "/srv")
+            assert shown.code == 0, shown.said
+            patch = await command("diff", box.id, "--under", "/srv", "--patch")
+            assert patch.code == 0, patch.said
+            assert '+++ "b/\\377"\n@@ -0,0 +1 @@\n+inside\n' in patch.out
+
+    asyncio.run(main())
+
+
 def test_diff_is_the_owners_own(address: str) -> None:
     async def main() -> None:
         async with Sandbox(address) as box:

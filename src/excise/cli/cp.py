@@ -5,7 +5,7 @@ import os
 import posixpath
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from typing import IO, Annotated, Literal, NamedTuple
 
@@ -120,6 +120,9 @@ async def _unpacked(tar: AsyncIterator[bytes], directory: str, rename: str | Non
         await asyncio.wait((working,))
         working.exception()  # which is that the stream broke off
         raise
+    finally:
+        if isinstance(tar, AsyncGenerator):
+            await tar.aclose()  # of one that was left, its connection is in use still
     ours.close()
     await working
 

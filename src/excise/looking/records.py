@@ -6,7 +6,7 @@ A message is its length, four bytes, and a record in MessagePack.
 import asyncio
 import struct
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -15,6 +15,7 @@ from excise.errors import ExciseError, SandboxLost, SpecError, SubstrateError, U
 from excise.substrate import Change
 
 _LENGTH = struct.Struct("<I")
+_NO_TEXT = 1
 MOST_BYTES = 1 << 28
 """Of one message: a file that is read whole for a patch is one."""
 
@@ -200,11 +201,39 @@ def as_exception(refused: Refused) -> Exception:
 
 async def send(writer: asyncio.StreamWriter, record: msgspec.Struct) -> None:
     """One message; returns when the other side has taken enough of what came before."""
-    data = msgspec.msgpack.encode(record)
+    data = _encoded(record)
     if len(data) > MOST_BYTES:
         raise SpecError(f"{len(data)} bytes are too many to be handed over at once; copy the file out by `excise cp`")
     writer.write(_LENGTH.pack(len(data)) + data)
     await writer.drain()
+
+
+def _encoded(record: msgspec.Struct) -> bytes:
+    try:
+        return msgspec.msgpack.encode(record)
+    except UnicodeEncodeError:  # a file's name need not be text
+        return msgspec.msgpack.encode(_in_bytes(msgspec.to_builtins(record, builtin_types=(bytes,))))
+
+
+def _in_bytes(value: Any) -> Any:
+    """With each string that is no text as its bytes, marked."""
+    match value:
+        case str() if any("\ud800" <= character <= "\udfff" for character in value):
+            return msgspec.msgpack.Ext(_NO_TEXT, value.encode("utf-8", "surrogateescape"))
+        case dict():
+            return {name: _in_bytes(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        case list() | tuple():
+            return [_in_bytes(one) for one in value]  # pyright: ignore[reportUnknownVariableType]
+        case _:
+            return value
+
+
+def _decoded(data: bytes, type_: Any) -> Any:
+    try:
+        return msgspec.msgpack.decode(data, type=type_)
+    except msgspec.ValidationError:
+        value = msgspec.msgpack.decode(data, ext_hook=lambda _, name: bytes(name).decode("utf-8", "surrogateescape"))
+        return msgspec.convert(value, type_)
 
 
 async def _message(reader: asyncio.StreamReader) -> bytes | None:
@@ -221,7 +250,7 @@ async def asked(reader: asyncio.StreamReader) -> Asked | None:
     """The next message of who looks in; None when they have hung up, or speak another language."""
     data = await _message(reader)
     try:
-        return None if data is None else msgspec.msgpack.decode(data, type=Asked)
+        return None if data is None else _decoded(data, Asked)
     except (msgspec.DecodeError, SpecError):
         return None
 
@@ -230,6 +259,6 @@ async def answered(reader: asyncio.StreamReader) -> Answered | None:
     """The next message of the owner; None when it has hung up, or speaks another language."""
     data = await _message(reader)
     try:
-        return None if data is None else msgspec.msgpack.decode(data, type=Answered)
+        return None if data is None else _decoded(data, Answered)
     except (msgspec.DecodeError, SpecError):
         return None

@@ -2,13 +2,15 @@
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from excise.storage import trees
 from excise.storage.trees_merge import Hidden, Leaf, Merged, merged
 
 Kind = Literal["added", "modified", "deleted"]
+Side = Literal["before", "after"]
+BOTH: tuple[Side, ...] = ("before", "after")
 MOST_BYTES = 64 << 20
 
 
@@ -29,22 +31,22 @@ def diff(
     tops: Sequence[int],
     bases: Sequence[int],
     *,
-    contents: bool = False,
+    contents: Collection[Side] = (),
     most_bytes: int = MOST_BYTES,
     check: trees.Check = trees.nothing,
 ) -> list[Found]:
     """The difference that the layers `tops` make over the layers `bases`, each topmost first; sorted by path.
 
     A directory is in it if it was added or deleted, or has another mode, owner or attribute, never for what is in it. Of a
-    deleted one, all that was below is there too. A file that was written again with what it held is not a change. With
-    `contents`, more than `most_bytes` of them is a TreeError.
+    deleted one, all that was below is there too. A file that was written again with what it held is not a change. Of
+    `contents`, which are read of these sides alone, more than `most_bytes` is a TreeError.
     """
     with merged(tops) as new, merged(bases) as old:
         return sorted(_Diff(contents, most_bytes, check).directory(b"", new, old, 0), key=lambda found: found.path.split(b"/"))
 
 
 class _Diff:
-    def __init__(self, contents: bool, most_bytes: int, check: trees.Check) -> None:
+    def __init__(self, contents: Collection[Side], most_bytes: int, check: trees.Check) -> None:
         self._contents = contents
         self._left_bytes = self._most_bytes = most_bytes
         self._check = check
@@ -86,7 +88,7 @@ class _Diff:
             return
         kind: Kind = "added" if before is None else "deleted" if isinstance(now, Hidden) else "modified"
         after = None if isinstance(now, Hidden) else now
-        yield Found(path, kind, _mode(before), _mode(after), self._data(before), self._data(after))
+        yield Found(path, kind, _mode(before), _mode(after), self._data(before, "before"), self._data(after, "after"))
         if isinstance(before, Merged):
             yield from self._all(path + b"/", before, "deleted", level)
         if isinstance(now, Merged):
@@ -97,7 +99,7 @@ class _Diff:
         for name in there.names():
             with there.look(name) as found:
                 if isinstance(found, Leaf | Merged):
-                    mode, data = _mode(found), self._data(found)
+                    mode, data = _mode(found), self._data(found, "before" if kind == "deleted" else "after")
                     yield (
                         Found(path + name, kind, mode, None, data)
                         if kind == "deleted"
@@ -108,7 +110,8 @@ class _Diff:
 
     def _leaves(self, path: bytes, now: Leaf, before: Leaf) -> Iterator[Found]:
         if _is_otherwise(now.status, before.status) or not self._is_same(now, before):
-            yield Found(path, "modified", before.status.st_mode, now.status.st_mode, self._data(before), self._data(now))
+            was, is_now = self._data(before, "before"), self._data(now, "after")
+            yield Found(path, "modified", before.status.st_mode, now.status.st_mode, was, is_now)
 
     def _is_same(self, now: Leaf, before: Leaf) -> bool:
         if (now.status.st_dev, now.status.st_ino) == (before.status.st_dev, before.status.st_ino):
@@ -136,8 +139,8 @@ class _Diff:
         finally:
             os.close(one)
 
-    def _data(self, found: Leaf | Merged | None) -> bytes | None:
-        if not self._contents or not isinstance(found, Leaf):
+    def _data(self, found: Leaf | Merged | None, side: Side) -> bytes | None:
+        if side not in self._contents or not isinstance(found, Leaf):
             return None
         data = found.data(self._left_bytes)
         if data is None and stat.S_ISREG(found.status.st_mode):

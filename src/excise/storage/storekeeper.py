@@ -9,7 +9,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,7 +17,7 @@ from typing import Any, Self
 import excise
 from excise.errors import CapacityError, ExciseError, SpecError, SubstrateError
 from excise.storage.background import to_end
-from excise.storage.diff import MOST_BYTES, Found
+from excise.storage.diff import MOST_BYTES, Found, Side
 from excise.storage.storekeeper_process import MOST_DESCRIPTORS, receive
 from excise.storage.trees import Usage
 
@@ -88,10 +88,10 @@ class Storekeeper:
         return await self._ask("squash", [*layers, target], most_bytes=most_bytes)
 
     async def diff(
-        self, tops: Sequence[int], bases: Sequence[int], *, contents: bool = False, most_bytes: int = MOST_BYTES
+        self, tops: Sequence[int], bases: Sequence[int], *, contents: Collection[Side] = (), most_bytes: int = MOST_BYTES
     ) -> list[Found]:
         """See `storage.diff`."""
-        found = await self._ask("diff", [*tops, *bases], tops=len(tops), contents=contents, most_bytes=most_bytes)
+        found = await self._ask("diff", [*tops, *bases], tops=len(tops), contents=list(contents), most_bytes=most_bytes)
         return [
             Found(os.fsencode(path), kind, before_mode, mode, _bytes(before), _bytes(after))
             for path, kind, before_mode, mode, before, after in found

@@ -13,7 +13,9 @@ import pytest
 
 from excise.errors import SpecError, SubstrateError
 from excise.storage import trees
+from excise.storage.diff import BOTH
 from excise.storage.storekeeper import Storekeeper
+from reachable import reachable
 
 from .overlays import opened
 
@@ -56,7 +58,7 @@ def test_it_does_what_the_functions_do(tmp_path: Path) -> None:
             assert await keeper.copy(read, write) > 0
             assert await keeper.digest(write) == trees.digest(read)
             assert (await keeper.usage(write)).entries == 5
-            changes = await keeper.diff([write], [empty], contents=True)
+            changes = await keeper.diff([write], [empty], contents=BOTH)
             assert (changes[0].path, changes[0].kind, changes[0].after) == (b"0", "added", b"0" * 100)
             await keeper.remove(write)
         assert list(target.iterdir()) == []
@@ -73,7 +75,7 @@ def test_names_and_contents_of_any_bytes_come_back_and_long_answers_too(tmp_path
 
     async def work(keeper: Storekeeper) -> None:
         with opened(top, base) as (new, old):
-            found = await keeper.diff([new], [old], contents=True)
+            found = await keeper.diff([new], [old], contents=BOTH)
         assert len(found) == 300
         assert found[7].path == b"\xff-007-" + b"x" * 200
         assert found[7].after == bytes(range(256)) * 10
@@ -224,8 +226,7 @@ def test_an_ordinary_user_reads_and_removes_what_is_closed_to_himself(tmp_path: 
     place = tmp_path / "place"
     place.mkdir()
     os.chown(place, 12345, 12345)
-    for above in tmp_path.parents[:2]:
-        above.chmod(0o755)
+    reachable(tmp_path)
     done = subprocess.run(
         ["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", sys.executable, "-c", _AS_ANOTHER, str(place)],
         capture_output=True,

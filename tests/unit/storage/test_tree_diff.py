@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 
 from excise.patch import Side, section
 from excise.storage import trees
-from excise.storage.diff import Found, diff
+from excise.storage.diff import BOTH, Found, diff
 
 from .overlays import layers, opened, operations, overlay, seen
 
@@ -58,7 +58,7 @@ def test_changes_are_the_difference_of_what_is_shown(
             for path in {*before, *after}
             if before.get(path) != after.get(path)
         }
-        found = _diff(uppers, [lower], contents=True)
+        found = _diff(uppers, [lower], contents=BOTH)
         assert {os.fsdecode(one.path): one.kind for one in found} == wanted
         for one in found:
             path = os.fsdecode(one.path)
@@ -77,7 +77,7 @@ def test_the_patch_of_changes_makes_the_new_files_of_the_old(tmp_path: Path, bas
         upper, lower = layers(place, base, [done])
         with overlay(place / "new", [upper, lower]) as shown:
             wanted = _as_git_sees(shown)
-        text = _patch(_diff([upper], [lower], contents=True))
+        text = _patch(_diff([upper], [lower], contents=BOTH))
         target = place / "target"
         shutil.copytree(lower, target, symlinks=True, ignore=_special)
         if text:
@@ -128,7 +128,7 @@ def test_what_goes_while_it_is_looked_at_is_gone(tmp_path: Path) -> None:
     thread.start()
     try:
         for _ in range(1000):
-            found = {one.path: one.kind for one in _diff([tmp_path / "top"], [tmp_path / "base"], contents=True)}
+            found = {one.path: one.kind for one in _diff([tmp_path / "top"], [tmp_path / "base"], contents=BOTH)}
             assert found.pop(b"goes", "deleted") in ("deleted", "modified")
             assert found == {b"stays": "modified"}
     finally:
@@ -143,4 +143,8 @@ def test_contents_beyond_the_bound_are_refused_and_paths_are_not(tmp_path: Path)
         (tmp_path / f"top/{number}").write_bytes(b"x" * 400)
     assert len(_diff([tmp_path / "top"], [tmp_path / "base"], most_bytes=1000)) == 3
     with pytest.raises(trees.TreeError, match="more than 1,000 bytes"):
-        _diff([tmp_path / "top"], [tmp_path / "base"], contents=True, most_bytes=1000)
+        _diff([tmp_path / "top"], [tmp_path / "base"], contents=BOTH, most_bytes=1000)
+    # What nobody asked for is not in the bound.
+    assert {one.after for one in _diff([tmp_path / "top"], [tmp_path / "base"], contents=("before",), most_bytes=1000)} == {
+        None
+    }

@@ -7,6 +7,7 @@ from excise.errors import SpecError
 from excise.guest.link import Link
 from excise.spec import Spec
 from excise.storage.background import to_end
+from excise.storage.diff import Side
 from excise.storage.image import Image
 from excise.storage.storekeeper import Storekeeper
 from excise.substrate import Change, SessionState, Snapshot
@@ -173,8 +174,9 @@ class States:
             ours = [upper, *await self._opened(own[: len(own) - same], opened)]
             others = await self._opened(theirs[: len(theirs) - same], opened)
             below = await self._opened((*own[len(own) - same :], image.root), opened)
-            found = await self._storekeeper.diff(ours, [*others, *below], contents=contents)
-            back = await self._storekeeper.diff(others, [*ours, *below], contents=contents) if others else []
+            found = await self._storekeeper.diff(ours, [*others, *below], contents=("before",) if contents else ())
+            held_then: tuple[Side, ...] = ("after",) if contents else ()
+            back = await self._storekeeper.diff(others, [*ours, *below], contents=held_then) if others else []
         finally:
             close_all(opened)
             held.release()

@@ -453,3 +453,16 @@ def test_what_a_process_deletes_after_a_copied_snapshot_is_told() -> None:
             assert told == [("/changed", "modified"), ("/d", "deleted"), ("/gone", "deleted"), ("/new", "added")]
 
     run(body)
+
+
+def test_a_patch_holds_what_is_asked_for_and_what_lies_elsewhere_is_not_in_its_bound() -> None:
+    async def body(substrate: NamespaceSubstrate) -> None:
+        async with Sandbox(substrate) as box:
+            snapshot = await box.snapshot()
+            await box.run("mkdir /source /built; echo fix > /source/a; truncate -s 65M /built/artifact")
+            assert "+fix" in await box.diff(snapshot, patch=True, under="/source")
+            await box.run("truncate -s 1T /source/enormous")
+            with pytest.raises(SpecError, match="more than 67,108,864 bytes"):
+                await box.diff(snapshot, patch=True, under="/source")
+
+    run(body, prove=False)
