@@ -159,17 +159,18 @@ int root_enter(struct failure *failure)
     return leave_old_root(failure);
 }
 
-/* Takes away what is no directory, or leads to none. */
-static void clear(const char *path)
+enum clears { CLEARS_NOTHING, CLEARS_FILES, CLEARS_LINKS };
+
+/* Takes away what is no directory, or leads to none; or every link. */
+static void clear(const char *path, enum clears clears)
 {
     struct stat status;
 
-    if (stat(path, &status) || !S_ISDIR(status.st_mode))
+    if (clears == CLEARS_LINKS ? !lstat(path, &status) && S_ISLNK(status.st_mode) : stat(path, &status) || !S_ISDIR(status.st_mode))
         unlink(path);
 }
 
-/* Every directory that is missing on the way, and `path` itself. With `clears`, whatever is there and is none makes room. */
-static int make_directories(const char *path, bool clears, struct failure *failure)
+static int make_on_the_way(const char *path, enum clears clears, struct failure *failure)
 {
     char part[4096];
     size_t length = strlen(path);
@@ -183,14 +184,25 @@ static int make_directories(const char *path, bool clears, struct failure *failu
         if (path[end] != '/' && path[end] != '\0')
             continue;
         part[end] = '\0';
-        if (clears)
-            clear(part);
+        if (clears != CLEARS_NOTHING)
+            clear(part, clears);
         error = root_make_directory(part, 0755, failure);
         if (error)
             return error;
         part[end] = path[end];
     }
     return 0;
+}
+
+/* Every directory that is missing on the way, and `path` itself. With `clears`, whatever is there and is none makes room; and links, if they lead to where none can be made. */
+static int make_directories(const char *path, bool clears, struct failure *failure)
+{
+    int error = make_on_the_way(path, clears ? CLEARS_FILES : CLEARS_NOTHING, failure);
+
+    if (!error || !clears)
+        return error;
+    *failure = (struct failure){0};
+    return make_on_the_way(path, CLEARS_LINKS, failure);
 }
 
 static int make_target(int source, const char *path, bool clears, struct failure *failure)
@@ -252,6 +264,8 @@ int root_binds(const struct root *root, struct failure *failure)
         int source = root->clones[root->lower_count + index];
         const char *target = root->plan->binds[index].target;
 
+        if (root->over_layers)
+            clear(target, CLEARS_LINKS); /* it may lead to /, or to what the kernel's are mounted on */
         error = root_attach(source, target, failure);
         /* Who lived in the layers may have put anything there: that must not decide whether there is a sandbox. */
         if (error != -ENOENT && !(root->over_layers && error))

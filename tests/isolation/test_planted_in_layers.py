@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from excise.action import Shell
@@ -21,6 +22,8 @@ PLANTED = (
     "cd /; mv /made /elsewhere; ln -s /canary/made /made; mv /shown-in /away; ln -s /canary /shown-in",
     "cd /; mv /made /elsewhere; ln -s ../../../../../../canary /made; mv /shown-in /away; ln -s .. /shown-in",
     "cd /; mv /shown-in /away; mkdir /shown-in; ln -s /proc/self/fd/0 /shown-in/data",
+    "cd /; mv /made /elsewhere; ln -s /dev /made; mv /shown-in /away; ln -s /dev /shown-in",
+    "cd /; mv /made /elsewhere; ln -s /sys /made; mv /shown-in /away; mkdir /shown-in; ln -s / /shown-in/data",
     # What roots are built on.
     "mkdir -p /top/upper /new /root /0; ln -s /canary /upper; ln -s /canary /dev/shm/tmp; ln -s /canary /tmp/shm",
     "chmod 0 /; chmod 0 /tmp /dev/shm; chown 65534 /tmp",
@@ -84,6 +87,27 @@ def test_the_next_life_is_not_led_astray(script: str, tmp_path: Path) -> None:
     asyncio.run(main())
     assert not canary.exists()
     assert sorted(os.listdir(data)) == ["file"]  # noqa: PTH208 - names are what counts
+
+
+@pytest.mark.parametrize("leads_to", ["/", "/dev", "/proc/1/root", "/dev/null"])
+def test_a_mount_that_only_the_next_life_has_is_where_it_belongs(leads_to: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("shown")
+    reachable(tmp_path)
+    mounts = (Mount(str(tmp_path), "/tests"), Mount(str(tmp_path / "file"), "/test"))
+
+    async def main() -> None:
+        substrate = NamespaceSubstrate()
+        try:
+            async with Sandbox(substrate) as box:
+                await box.run(f"ln -s {leads_to} /tests; ln -s {leads_to} /test")
+                planted = await box.snapshot()
+            spec = msgspec.structs.replace(planted.spec, mounts=mounts)
+            async with Sandbox(substrate, msgspec.structs.replace(planted, spec=spec)) as child:
+                assert (await child.run("cat /tests/file /test > /dev/null; cat /tests/file /test")).text == "shownshown"
+        finally:
+            await substrate.close()
+
+    asyncio.run(main())
 
 
 RESISTS = """
