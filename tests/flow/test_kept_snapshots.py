@@ -24,20 +24,20 @@ from excise.storage.storekeeper import Storekeeper
 from excise.substrate import Snapshot, Substrate
 from excise.substrates.namespace.saved import MOST_LAYERS
 
-STEP = Step("one", (Shell("echo by-a-step > /work/step"),))
+STEP = Step("one", (Shell("echo by-a-step > /var/tmp/step"),))
 TAKES_ONE = """
 import asyncio, os, signal
 from excise import Sandbox, Shell, Spec, Step, connect
 from excise.spec import Secret
 
 async def main():
-    step = Step("one", (Shell("echo by-a-step > /work/step"),))
+    step = Step("one", (Shell("echo by-a-step > /var/tmp/step"),))
     async with connect("namespace") as substrate:
         async with Sandbox(substrate, Spec(image="host", steps=(step,))) as box:
-            await box.run("echo first > /work/file; mkdir /work/there; rm -r /var/tmp")
-            await box.run("cd /work/there; export COLOUR=red", session="main")
+            await box.run("echo first > /var/tmp/file; mkdir /var/tmp/there; rm /etc/passwd")
+            await box.run("cd /var/tmp/there; export COLOUR=red", session="main")
             kept = await box.snapshot(keep_s=600)
-            await box.run("echo later > /work/file")
+            await box.run("echo later > /var/tmp/file")
             print(kept.id, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -117,29 +117,29 @@ def test_another_process_starts_from_it_after_the_first_was_killed() -> None:
         assert 0 < (kept.lease_s or 0) <= 600
         async with Sandbox(substrate, kept) as box:
             for _ in range(2):
-                assert await text(box, "cat /work/step /work/file; test ! -e /var/tmp") == "by-a-step\nfirst"
-                assert await text(box, "echo $PWD $COLOUR", session="main") == "/work/there red"
-                await box.run("rm /work/step; echo other > /work/file; mkdir -p /var/tmp")
+                assert await text(box, "cat /var/tmp/step /var/tmp/file; test ! -e /etc/passwd") == "by-a-step\nfirst"
+                assert await text(box, "echo $PWD $COLOUR", session="main") == "/var/tmp/there red"
+                await box.run("rm /var/tmp/step; echo other > /var/tmp/file; touch /etc/passwd")
                 await box.reset(kept)
             async with box.fork(2) as group:
-                assert [await text(child, "cat /work/file") for child in group] == ["first", "first"]
+                assert [await text(child, "cat /var/tmp/file") for child in group] == ["first", "first"]
 
     run(body, "namespace?prove=1")
 
 
 def test_its_spec_is_said_by_who_starts_from_it() -> None:
     async def body(substrate: Substrate) -> None:
-        await taken(substrate, "echo one > /work/one")
+        await taken(substrate, "echo one > /var/tmp/one")
         (kept,) = await substrate.snapshots()
         spec = Spec(image="host", env={"WORD": "said"}, secrets={"TOKEN": Secret("hidden")})
         mine = msgspec.structs.replace(kept, spec=spec)
         async with Sandbox(substrate, mine) as box:
-            assert await text(box, "echo $WORD $TOKEN; cat /work/one") == "said hidden\none"
+            assert await text(box, "echo $WORD $TOKEN; cat /var/tmp/one") == "said hidden\none"
             with pytest.raises(SpecError, match="its own spec"):
                 await box.reset(kept)
-            await box.run("rm /work/one")
+            await box.run("rm /var/tmp/one")
             await box.reset(mine)
-            assert await text(box, "cat /work/one") == "one"
+            assert await text(box, "cat /var/tmp/one") == "one"
 
     run(body)
 
@@ -148,7 +148,7 @@ def test_a_secret_is_nowhere_in_the_store(home: Path) -> None:
     async def body(substrate: Substrate) -> None:
         spec = Spec(image="host", secrets={"TOKEN": Secret("a-hidden-word")}, env={"PLAIN": "a-plain-word"})
         async with Sandbox(substrate, spec) as box:
-            await box.run("export SAME=$TOKEN KEPT=yes; touch /work/one", session="main")
+            await box.run("export SAME=$TOKEN KEPT=yes; touch /var/tmp/one", session="main")
             kept = await box.snapshot(keep_s=600)
         (listed,) = await substrate.snapshots()
         assert listed.spec == Spec(image="host")
@@ -165,44 +165,47 @@ def test_reset_and_diff_go_between_kept_ones_and_others() -> None:
     async def body(substrate: Substrate) -> None:
         async with Sandbox(substrate, Spec(image="host", steps=(STEP,))) as box:
             plain = await box.snapshot()
-            await box.run("echo 1 > /work/file")
+            await box.run("echo 1 > /var/tmp/file")
             kept = await box.snapshot(keep_s=600)
             assert await box.diff(kept) == ()
-            await box.run("echo 2 > /work/file; rm /work/step")
+            await box.run("echo 2 > /var/tmp/file; rm /var/tmp/step")
             assert [(one.kind, one.path) for one in await box.diff(kept)] == [
-                ("modified", "/work/file"),
-                ("deleted", "/work/step"),
+                ("modified", "/var/tmp/file"),
+                ("deleted", "/var/tmp/step"),
             ]
             await box.reset(kept)
             assert await box.diff() == ()
-            assert [(one.kind, one.path) for one in await box.diff(plain)] == [("added", "/work/file")]
+            assert [(one.kind, one.path) for one in await box.diff(plain)] == [("added", "/var/tmp/file")]
+            await box.run("echo 3 > /var/tmp/third")
             over = await box.snapshot()
+            assert await text(box, "cat /var/tmp/file /var/tmp/third") == "1\n3"
             await box.reset(plain)
-            assert await text(box, "cat /work/step; ls /work") == "by-a-step\nstep"
-            assert [(one.kind, one.path) for one in await box.diff(kept)] == [("deleted", "/work/file")]
+            assert await text(box, "cat /var/tmp/step; ls /var/tmp") == "by-a-step\nstep"
+            assert [(one.kind, one.path) for one in await box.diff(kept)] == [("deleted", "/var/tmp/file")]
             await substrate.discard(kept)
             await box.reset(over)
-            assert await text(box, "cat /work/file") == "1"
+            assert await text(box, "cat /var/tmp/file") == "1"
 
     run(body)
 
 
 def test_it_goes_with_its_lease_and_not_under_a_sandbox(home: Path) -> None:
     async def body(substrate: Substrate) -> None:
-        kept = await taken(substrate, "echo one > /work/one", keep_s=1.5)
+        kept = await taken(substrate, "echo one > /var/tmp/one", keep_s=1.5)
         async with Sandbox(substrate, kept) as box:
             between = await box.snapshot()
-            while await substrate.snapshots() != (between,):
-                await asyncio.sleep(0.05)
+            async with asyncio.timeout(30):
+                while await substrate.snapshots() != (between,):
+                    await asyncio.sleep(0.05)
             with pytest.raises(SpecError, match="its lease ended"):
                 await Sandbox(substrate, kept).open()
             with pytest.raises(SpecError, match="its lease ended"):
                 await box.reset(kept)
             await substrate.collect()
-            assert await text(box, "cat /work/one") == "one"
+            assert await text(box, "cat /var/tmp/one") == "one"
         await substrate.collect()
         async with Sandbox(substrate, between) as box:
-            assert await text(box, "cat /work/one") == "one"
+            assert await text(box, "cat /var/tmp/one") == "one"
         assert len(layers(home)) == 1
         await substrate.discard(between)
         await substrate.collect()
@@ -213,7 +216,7 @@ def test_it_goes_with_its_lease_and_not_under_a_sandbox(home: Path) -> None:
 
 def test_the_command_line_lists_and_deletes_it(home: Path) -> None:
     async def body(substrate: Substrate) -> None:
-        kept = await taken(substrate, "head -c 3000000 /dev/zero > /work/one")
+        kept = await taken(substrate, "head -c 3000000 /dev/zero > /var/tmp/one")
         async with Sandbox(substrate, kept) as box:
             second = await box.snapshot(keep_s=7200)
             head, *rows = (await excise("snapshots", "namespace")).splitlines()
@@ -227,7 +230,7 @@ def test_the_command_line_lists_and_deletes_it(home: Path) -> None:
             assert await substrate.snapshots() == ()
             assert "there is no snapshot" in await excise("snapshots", "namespace", "--rm", kept.id, code=2)
             await excise("gc", "namespace")
-            assert await text(box, "wc -c < /work/one") == "3000000"
+            assert await text(box, "wc -c < /var/tmp/one") == "3000000"
         await substrate.collect()
         assert layers(home) == []
 
@@ -239,10 +242,10 @@ def test_nothing_written_and_many_in_a_row(home: Path) -> None:
         kept = await taken(substrate, "true")
         for number in range(MOST_LAYERS + 3):
             async with Sandbox(substrate, kept) as box:
-                await text(box, f"echo {number} > /work/{number}; rm -f /work/{number - 2}")
+                await text(box, f"echo {number} > /var/tmp/{number}; rm -f /var/tmp/{number - 2}")
                 kept = await box.snapshot(keep_s=600)
         async with Sandbox(substrate, kept) as box:
-            assert await text(box, "ls /work; stat -c %a /") == f"{MOST_LAYERS + 1}\n{MOST_LAYERS + 2}\n755"
+            assert await text(box, "ls /var/tmp; stat -c %a /") == f"{MOST_LAYERS + 1}\n{MOST_LAYERS + 2}\n755"
         saved = msgspec.json.decode((home / f"saved/snapshots/{kept.id}.json").read_bytes(), type=SavedSnapshot)
         assert 1 <= len(saved.layers) < MOST_LAYERS
 
@@ -251,11 +254,11 @@ def test_nothing_written_and_many_in_a_row(home: Path) -> None:
 
 def test_a_corrupted_layer_is_named(home: Path) -> None:
     async def body(substrate: Substrate) -> None:
-        kept = await taken(substrate, "echo one > /work/one")
+        kept = await taken(substrate, "echo one > /var/tmp/one")
         (layer,) = layers(home)
         async with store() as saved:
             await saved.verify(kept.id)
-            with (layer / "tree/work/one").open("r+b") as file:
+            with (layer / "tree/var/tmp/one").open("r+b") as file:
                 file.write(b"O")
             digest = layer.name.replace("-", ":")
             with pytest.raises(SubstrateError, match=f"{digest} is corrupted"):
@@ -268,7 +271,7 @@ def test_a_corrupted_layer_is_named(home: Path) -> None:
 
 def test_another_image_is_refused(home: Path) -> None:
     async def body(substrate: Substrate) -> None:
-        kept = await taken(substrate, "echo one > /work/one")
+        kept = await taken(substrate, "echo one > /var/tmp/one")
         record = home / f"saved/snapshots/{kept.id}.json"
         saved = msgspec.json.decode(record.read_bytes(), type=SavedSnapshot)
         record.write_bytes(msgspec.json.encode(msgspec.structs.replace(saved, image_digest="sha256:0")))
