@@ -77,7 +77,7 @@ async def hold(name: str) -> tuple[Image, Pin]:
     """The image called `name`, which is not collected before the pin is closed, or this process ends."""
     while True:
         image = await resolve(name)
-        pin = store.pins().pin((image.key,))
+        pin = store.hold(image.key)
         if image.root.exists():
             return image, pin
         pin.close()  # it was collected in between

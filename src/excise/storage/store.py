@@ -20,7 +20,7 @@ from excise.storage import view
 from excise.storage.background import in_thread, locked, to_end
 from excise.storage.home import cache_dir
 from excise.storage.jobs import Remove
-from excise.storage.pins import Pins
+from excise.storage.pins import Pin, Pins
 from excise.storage.view import sync
 from excise.storage.workers import Workers
 
@@ -79,6 +79,14 @@ def find(key: str) -> Image | None:
 def pins() -> Pins:
     """Who holds which images, by key."""
     return Pins(_subdirectory("pins-images"))
+
+
+def hold(key: str) -> Pin:
+    """The image at `key` is not collected before the pin is closed, or this process ends."""
+    try:
+        return pins().pin((key,))
+    except OSError as error:  # of a read-only file system, say
+        raise _sentence(error) from None
 
 
 def touch(key: str) -> None:

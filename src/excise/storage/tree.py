@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from excise.storage.tarfields import TarError
 from excise.storage.tarstream import Member
+from excise.storage.trees import MOST_LEVELS
 
 OPAQUE = "user.overlay.opaque"
 """overlayfs mounted with `userxattr`, as in a user namespace it must be, reads this name; an ordinary user may write it."""
@@ -38,6 +39,8 @@ def parts(name: str, what: str = "its name") -> tuple[str, ...]:
     split = tuple(part for part in name.split("/") if part not in ("", "."))
     if ".." in split:
         refuse(f"{what} leads out by '..'")
+    if len(split) > MOST_LEVELS:
+        refuse(f"{what} is more than {MOST_LEVELS} directories deep")
     return split
 
 

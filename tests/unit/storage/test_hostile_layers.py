@@ -19,6 +19,7 @@ from oci_image import DIR, HARD, LINK, digest, entry, tar, xattrs
 HOSTILE = {
     "absolute": ([entry("/etc/evil", b"x")], "'/etc/evil': its name is absolute"),
     "dotdot": ([entry("a/../../evil", b"x")], "leads out by '..'"),
+    "deep": ([entry("d/" * 3000 + "x", b"x")], "its name is more than 256 directories deep"),
     "through a link": ([entry("a", kind=LINK, linkname="/"), entry("a/evil", b"x")], "'a/evil': it passes through 'a'"),
     "hard link out": ([entry("a", kind=HARD, linkname="../secret")], "its link's target leads out"),
     "absolute hard link": ([entry("a", kind=HARD, linkname="/etc/shadow")], "its link's target is absolute"),

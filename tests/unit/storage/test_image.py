@@ -171,6 +171,25 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, must_wor
     assert rest.splitlines()[1:] == ["[]"]
 
 
+def test_a_read_only_cache_is_one_sentence(tmp_path: Path, must_work: Callable[[str, str], None]) -> None:
+    tar = write_tar(tmp_path / "x.tar", (member("file"), b"x"))
+    (tmp_path / "home").mkdir()
+    script = (
+        "import asyncio, subprocess\nfrom excise.storage.image import hold\n"
+        f"asyncio.run(hold({str(tar)!r}))[1].close()\n"
+        f"subprocess.run(['mount', '-o', 'remount,ro', {str(tmp_path / 'home')!r}], check=True)\n"
+        f"try: asyncio.run(hold({str(tar)!r}))\n"
+        "except Exception as error: print(type(error).__name__, error, sep='|')\n"
+    )
+    mount = f'mount -t tmpfs none {tmp_path}/home || exit 77; exec "$@"'
+    inside = ["unshare", *(["-m"] if os.geteuid() == 0 else ["-rm"]), "sh", "-c", mount, "sh", sys.executable, "-c", script]
+    env = {**os.environ, "EXCISE_HOME": str(tmp_path / "home")}
+    seen = subprocess.run(inside, env=env, capture_output=True, text=True, check=False, timeout=60)
+    if seen.returncode == 77 or "unshare" in seen.stderr:
+        must_work("unshare", seen.stderr)
+    assert seen.stdout.startswith(f"SubstrateError|the cache {tmp_path}/home cannot be used: Read-only file system"), seen
+
+
 def test_a_tree_with_a_mount_in_it_is_not_removed(tmp_path: Path) -> None:
     (tmp_path / "tree/deep").mkdir(parents=True)
     script = (
