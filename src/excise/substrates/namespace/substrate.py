@@ -21,7 +21,7 @@ from excise.spec import Spec
 from excise.storage.image import Image, hold
 from excise.storage.pins import Pin
 from excise.storage.storekeeper import Storekeeper
-from excise.substrate import Capabilities, Snapshot, require
+from excise.substrate import Capabilities, Snapshot, require, unsupported
 from excise.substrates.namespace import cgroups, plan, request
 from excise.substrates.namespace.building import Builder
 from excise.substrates.namespace.handle import NamespaceHandle
@@ -231,6 +231,8 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
 
     async def snapshots(self) -> tuple[Snapshot, ...]:
         """Those that were taken here, the oldest first, and those that anybody kept."""
+        if self._found is not None and self._found.capabilities.snapshot is None:  # a kernel that is too old
+            raise unsupported(self.address, "snapshots")
         return (*self._snapshots.all(), *self._saved.list())
 
     async def discard(self, snapshot: Snapshot) -> None:

@@ -409,8 +409,11 @@ def test_a_layer_that_changed_is_found() -> None:
             snapshot = await box.snapshot()
             await box.reset(snapshot)
             kept = substrate._snapshots.find(snapshot)  # pyright: ignore[reportPrivateUsage]
+            assert kept is not None
+            layer = kept.stack.ids[0]
+            kept.release()
             assert substrate._launcher is not None  # pyright: ignore[reportPrivateUsage]
-            directory = await substrate._launcher.open(kept.stack.ids[0])  # pyright: ignore[reportPrivateUsage]
+            directory = await substrate._launcher.open(layer)  # pyright: ignore[reportPrivateUsage]
             try:
                 os.close(os.open("file", os.O_WRONLY | os.O_TRUNC, dir_fd=directory))
             finally:
