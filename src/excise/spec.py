@@ -129,6 +129,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """Names of Capabilities the rollout cannot do without."""
     labels: Mapping[str, str] = {}
 
+    def __post_init__(self) -> None:
+        for name, secret in self.secrets.items():
+            if not isinstance(secret, Secret):  # pyright: ignore[reportUnnecessaryIsInstance] - who has no type checker
+                raise SpecError(f"the secret {name} is plain text, which logs would show: write Secret(...) around it")
+
     def all_steps(self) -> tuple[Step, ...]:
         """Every step in order, those that `repo` and `deps` stand for included."""
         made: list[Step] = []

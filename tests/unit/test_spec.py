@@ -106,6 +106,12 @@ SPEC = Spec(secrets={"TOKEN": Secret(VALUE)})
 SNAPSHOT = Snapshot(id="1", address="fake", spec=SPEC)
 
 
+def test_a_secret_in_plain_text_is_refused_and_not_shown() -> None:
+    with pytest.raises(SpecError, match="the secret TOKEN is plain text") as refused:
+        Spec(secrets={"TOKEN": "hush"})  # pyright: ignore[reportArgumentType]
+    assert "hush" not in str(refused.value)
+
+
 def test_a_secret_is_told_to_who_asks_for_it() -> None:
     assert Secret(VALUE).reveal() == VALUE
 
