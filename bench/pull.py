@@ -25,9 +25,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from excise.storage.jobs import Remove
-from excise.storage.pull import pull
-from excise.storage.workers import Workers
+from excise.storage.layers.jobs import Remove
+from excise.storage.oci.pull import pull
+from excise.storage.layers.workers import Workers
 from oci_image import FORMATS, build, entry, push, tar
 
 MOST_RATIO = 1.3

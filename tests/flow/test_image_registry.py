@@ -13,10 +13,10 @@ import pytest
 from excise import Sandbox, Spec
 from excise.cli.entry import main
 from excise.registry import make
-from excise.storage.jobs import Remove
-from excise.storage.layers import LayerStore
-from excise.storage.pull import pull
-from excise.storage.workers import Workers
+from excise.storage.layers.jobs import Remove
+from excise.storage.layers.store import LayerStore
+from excise.storage.oci.pull import pull
+from excise.storage.layers.workers import Workers
 from oci_image import Built, awkward, build, programs, push
 
 LAYERS = 130

@@ -18,9 +18,9 @@ from excise.api import connect
 from excise.errors import SandboxLost, SpecError, SubstrateError
 from excise.sandbox import Sandbox
 from excise.spec import Secret, Spec, Step
-from excise.storage.snapshots import SavedSnapshot, SavedSnapshots
+from excise.storage.saved.snapshots import SavedSnapshot, SavedSnapshots
 from excise.storage.store import remove_tree
-from excise.storage.storekeeper import Storekeeper
+from excise.storage.trees.storekeeper import Storekeeper
 from excise.substrate import Snapshot, Substrate
 from excise.substrates.namespace.saved import MOST_LAYERS
 

@@ -19,7 +19,7 @@ from excise.errors import CreateError
 from excise.sandbox import Sandbox
 from excise.spec import Limits, Secret, Spec, Step
 from excise.storage import skeleton
-from excise.storage.steps import StepRecord
+from excise.storage.saved.steps import StepRecord
 from excise.storage.store import remove_tree
 from excise.substrate import Snapshot, Substrate
 from reachable import reachable

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
-from excise.storage import jobs as said_by
-from excise.storage.pull import Pulled, Watcher, pull
+from excise.storage.layers import jobs as said_by
+from excise.storage.oci.pull import Pulled, Watcher, pull
 
 
 class _Bars(Watcher):

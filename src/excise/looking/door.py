@@ -24,6 +24,8 @@ _MOST_WAITING = 16
 _LAST_WORDS_S = 1.0
 """How long who follows a journal may take to read its end."""
 _MOST_NAME_BYTES = 107
+_YOUNG_S = 0.05
+"""A sandbox younger than this has no door yet: one that lives for a single command never pays for it."""
 
 
 class Peer(Exception):  # noqa: N818 - it says who was not let in
@@ -50,14 +52,10 @@ class Door:
         self._visits: set[asyncio.Task[None]] = set()
         self._following: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
-        self._closed = False
-        # The next time the loop turns: a sandbox's first action is on its way by then. In a context of its own, which is that
-        # of every visit too: what is looked at is no part of the rollout.
-        self._loop.call_soon(self._open, context=contextvars.Context())
+        # In a context of its own, which is that of every visit too: what is looked at is no part of the rollout.
+        self._opening = self._loop.call_later(_YOUNG_S, self._open, context=contextvars.Context())
 
     def _open(self) -> None:
-        if self._closed:
-            return
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             listening.bind(name_of(os.geteuid(), os.getpid(), self._handle.id))
@@ -100,7 +98,7 @@ class Door:
         await asyncio.gather(*self._visits, return_exceptions=True)
 
     def _lock(self) -> None:
-        self._closed = True
+        self._opening.cancel()
         if self._shut is not None:
             self._shut()
 

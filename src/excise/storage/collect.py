@@ -3,11 +3,12 @@
 import msgspec
 
 from excise.errors import SubstrateError
-from excise.storage import store, tags
-from excise.storage.layers import LayerStore
-from excise.storage.storekeeper import Storekeeper
-from excise.storage.trees_saved import SavedLayers
-from excise.storage.workers import Workers
+from excise.storage import store
+from excise.storage.oci import tags
+from excise.storage.layers.store import LayerStore
+from excise.storage.trees.storekeeper import Storekeeper
+from excise.storage.saved.layers import SavedLayers
+from excise.storage.layers.workers import Workers
 
 
 class Collected(msgspec.Struct):

@@ -14,16 +14,17 @@ from typing import BinaryIO, Literal
 import msgspec
 
 from excise.errors import SpecError
-from excise.storage import assemble, debian, reference, store, tags
-from excise.storage.archive import is_archive
-from excise.storage.archived import archived
+from excise.storage import debian, store
+from excise.storage.oci import assemble, reference, tags
+from excise.storage.oci.archive import is_archive
+from excise.storage.oci.archived import archived
 from excise.storage.background import Stop, in_thread
 from excise.storage.collect import Collected, drop_layers
-from excise.storage.layers import LayerStore
+from excise.storage.layers.store import LayerStore
 from excise.storage.pins import Pin
 from excise.storage.store import Image
 from excise.storage.unpack import unpack
-from excise.storage.workers import Workers
+from excise.storage.layers.workers import Workers
 
 __all__ = ["Image", "Kind", "build", "hold", "kind", "list_images", "pulled", "remove", "resolve"]
 
@@ -55,7 +56,7 @@ async def resolve(name: str) -> Image:
         case "docker":
             image = pulled(name)
             if image is None:
-                from excise.storage.daemon import held  # noqa: PLC0415 - as above
+                from excise.storage.oci.daemon import held  # noqa: PLC0415 - as above
 
                 image = await held(name)
             return msgspec.structs.replace(image, name=name)

@@ -2,8 +2,9 @@
 
 import msgspec
 
-from excise.storage import store, tags
-from excise.storage.layers import LayerStore
+from excise.storage import store
+from excise.storage.oci import tags
+from excise.storage.layers.store import LayerStore
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from excise.errors import SubstrateError
-from excise.storage.tree import OPAQUE
+from excise.storage.layers.tree import OPAQUE
 
 
 def require_suitable(directory: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from excise.storage.jobs import Remove
-from excise.storage.workers import Workers
+from excise.storage.layers.jobs import Remove
+from excise.storage.layers.workers import Workers
 
 
 @pytest.fixture

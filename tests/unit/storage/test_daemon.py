@@ -11,7 +11,7 @@ import aiodocker
 import pytest
 
 from excise.errors import SpecError, SubstrateError
-from excise.storage import daemon
+from excise.storage.oci import daemon
 from excise.storage.image import resolve
 
 from .conftest import member, write_tar

@@ -10,10 +10,10 @@ import pytest
 import zstandard
 
 from excise.errors import ExciseError, SpecError
-from excise.storage.jobs import Unpack
-from excise.storage.layers import Layer, LayerStore
-from excise.storage.streams import FileSource, Limits, Stream
-from excise.storage.workers import Workers
+from excise.storage.layers.jobs import Unpack
+from excise.storage.layers.store import Layer, LayerStore
+from excise.storage.oci.streams import FileSource, Limits, Stream
+from excise.storage.layers.workers import Workers
 from oci_image import DIR, HARD, LINK, digest, entry, tar, xattrs
 
 HOSTILE = {

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from excise.errors import ExciseError, SpecError, SubstrateError
-from excise.storage import collect, pull, store
+from excise.storage import collect, store
+from excise.storage.oci import pull
 from excise.storage.image import hold, resolve
-from excise.storage.layers import LayerStore
+from excise.storage.layers.store import LayerStore
 from oci_image import FORMATS, MACHINE, Built, build, digest, entry, index, tar
 from strange_registry import Handler, Registry, serving
 

@@ -3,7 +3,7 @@
 import pytest
 
 from excise.errors import SpecError
-from excise.storage.reference import HUB, parse
+from excise.storage.oci.reference import HUB, parse
 
 DIGEST = "sha256:" + "a" * 64
 

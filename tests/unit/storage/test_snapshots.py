@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from excise.errors import SpecError, SubstrateError
-from excise.storage.snapshots import SavedSnapshot, SavedSnapshots
-from excise.storage.storekeeper import Storekeeper
+from excise.storage.saved.snapshots import SavedSnapshot, SavedSnapshots
+from excise.storage.trees.storekeeper import Storekeeper
 from excise.substrate import SessionState
 
 from .overlays import opened
@@ -205,8 +205,8 @@ def test_a_cancelled_save_leaves_nothing(tmp_path: Path) -> None:
 _SAVES_AND_COLLECTS = """
 import asyncio, os, sys
 from pathlib import Path
-from excise.storage.snapshots import SavedSnapshots
-from excise.storage.storekeeper import Storekeeper
+from excise.storage.saved.snapshots import SavedSnapshots
+from excise.storage.trees.storekeeper import Storekeeper
 home, place, seed = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 async def main():
     async with Storekeeper() as keeper:

@@ -16,9 +16,9 @@ import pytest
 from excise.action import Shell, Write
 from excise.errors import CreateError
 from excise.spec import Limits, Mount, Secret, Spec, Step
-from excise.storage.steps import LEASE_S, MOST_LAYERS, Start, StepLayers, StepRecord, is_shared, keys
+from excise.storage.saved.steps import LEASE_S, MOST_LAYERS, Start, StepLayers, StepRecord, is_shared, keys
 from excise.storage.store import Image
-from excise.storage.storekeeper import Storekeeper
+from excise.storage.trees.storekeeper import Storekeeper
 
 IMAGE = Image(name="i", digest="sha256:01", root=Path("/nowhere"), env={"A": "1"}, workdir="/work", user="7")
 ONE, TWO, THREE = (Step(name, (Shell(f"echo {name}"),)) for name in ("one", "two", "three"))

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from excise.errors import SpecError, SubstrateError
-from excise.storage import trees
-from excise.storage.diff import BOTH
-from excise.storage.storekeeper import Storekeeper
+from excise.storage.trees import tree
+from excise.storage.trees.diff import BOTH
+from excise.storage.trees.storekeeper import Storekeeper
 from reachable import reachable
 
 from .overlays import opened
@@ -54,9 +54,9 @@ def test_it_does_what_the_functions_do(tmp_path: Path) -> None:
 
     async def work(keeper: Storekeeper) -> None:
         with opened(source, target, other) as (read, write, empty):
-            assert await keeper.digest(read) == trees.digest(read)
+            assert await keeper.digest(read) == tree.digest(read)
             assert await keeper.copy(read, write) > 0
-            assert await keeper.digest(write) == trees.digest(read)
+            assert await keeper.digest(write) == tree.digest(read)
             assert (await keeper.usage(write)).entries == 5
             changes = await keeper.diff([write], [empty], contents=BOTH)
             assert (changes[0].path, changes[0].kind, changes[0].after) == (b"0", "added", b"0" * 100)
@@ -88,7 +88,7 @@ def test_many_ask_at_once(tmp_path: Path) -> None:
 
     async def work(keeper: Storekeeper) -> None:
         with opened(source) as (tree,):
-            wanted = trees.digest(tree)
+            wanted = tree.digest(tree)
             assert await asyncio.gather(*(keeper.digest(tree) for _ in range(100))) == [wanted] * 100
         assert len(_children()) == 1
 
@@ -200,7 +200,7 @@ def test_it_ends_with_its_client(tmp_path: Path) -> None:
     program = """
 import asyncio, os, sys
 from pathlib import Path
-from excise.storage.storekeeper import Storekeeper
+from excise.storage.trees.storekeeper import Storekeeper
 async def main():
     keeper = Storekeeper()
     await keeper.digest(os.open(sys.argv[1], os.O_RDONLY))
@@ -244,7 +244,7 @@ def test_an_ordinary_user_reads_and_removes_what_is_closed_to_himself(tmp_path: 
 _AS_ANOTHER = """
 import asyncio, os, sys, stat
 from pathlib import Path
-from excise.storage.storekeeper import Storekeeper
+from excise.storage.trees.storekeeper import Storekeeper
 place = Path(sys.argv[1])
 source, target = place / "source", place / "target"
 source.mkdir()

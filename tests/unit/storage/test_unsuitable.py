@@ -14,7 +14,7 @@ PROGRAM = """
 import asyncio, sys
 from excise.errors import SubstrateError
 from excise.storage.image import resolve
-from excise.storage.layers import LayerStore
+from excise.storage.layers.store import LayerStore
 try:
     asyncio.run(resolve(sys.argv[1]))
 except SubstrateError as error:

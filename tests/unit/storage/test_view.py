@@ -14,7 +14,7 @@ import pytest
 import tree_listing
 from excise.errors import SpecError
 from excise.storage.image import resolve
-from excise.storage.layers import LayerStore
+from excise.storage.layers.store import LayerStore
 from excise.storage.store import Image
 from oci_image import DIR, HARD, LINK, awkward, build, entry, tar, write_layout
 

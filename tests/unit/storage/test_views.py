@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from excise.storage.jobs import LayerRecord, View
-from excise.storage.view import build
+from excise.storage.layers.jobs import LayerRecord, View
+from excise.storage.layers.view import build
 
 from .overlays import seen
 

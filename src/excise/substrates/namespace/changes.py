@@ -5,7 +5,7 @@ import posixpath
 import stat
 from collections.abc import Collection, Iterable
 
-from excise.storage.diff import Found
+from excise.storage.trees.diff import Found
 from excise.substrate import Change
 
 _NO_STATE = ("/tmp", "/dev", "/proc", "/sys")  # noqa: S108 - the sandbox's own

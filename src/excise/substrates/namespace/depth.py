@@ -5,7 +5,7 @@ import contextvars
 
 from excise.errors import ExciseError
 from excise.handles import finish
-from excise.storage.storekeeper import Storekeeper
+from excise.storage.trees.storekeeper import Storekeeper
 from excise.substrates.namespace.layers import Layer, Stack
 from excise.substrates.namespace.roots import Roots
 from excise.substrates.namespace.snapshots import Snapshots

@@ -10,7 +10,7 @@ import msgspec
 
 from excise.errors import SandboxLost
 from excise.storage.image import Image
-from excise.storage.storekeeper import Storekeeper
+from excise.storage.trees.storekeeper import Storekeeper
 from excise.substrates.namespace import request
 from excise.substrates.namespace.launcher import Launcher
 from excise.substrates.namespace.layers import Layer, Stack

@@ -20,7 +20,7 @@ from excise.requests import EndsWithItsMaker, Requests
 from excise.spec import Spec
 from excise.storage.image import Image, hold
 from excise.storage.pins import Pin
-from excise.storage.storekeeper import Storekeeper
+from excise.storage.trees.storekeeper import Storekeeper
 from excise.substrate import Capabilities, Snapshot, require, unsupported
 from excise.substrates.namespace import cgroups, plan, request
 from excise.substrates.namespace.building import Builder

@@ -17,14 +17,14 @@ from typing import Any, Self
 import excise
 from excise.errors import CapacityError, ExciseError, SpecError, SubstrateError
 from excise.storage.background import to_end
-from excise.storage.diff import MOST_BYTES, Found, Side
-from excise.storage.storekeeper_process import MOST_DESCRIPTORS, receive
-from excise.storage.trees import Usage
+from excise.storage.trees.diff import MOST_BYTES, Found, Side
+from excise.storage.trees.process import MOST_DESCRIPTORS, receive
+from excise.storage.trees.tree import Usage
 
 _PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from excise.storage.storekeeper_process import main
+from excise.storage.trees.process import main
 main(int(sys.argv[2]))
 """
 _DIED = "the process that works on files' trees died: try again"

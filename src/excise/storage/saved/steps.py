@@ -20,8 +20,8 @@ from excise.spec import Spec, Step
 from excise.storage.background import locked
 from excise.storage.pins import Pin
 from excise.storage.store import Image, identity
-from excise.storage.storekeeper import Storekeeper
-from excise.storage.trees_saved import SavedLayers, opened, read
+from excise.storage.trees.storekeeper import Storekeeper
+from excise.storage.saved.layers import SavedLayers, opened, read
 
 LEASE_S = 14 * 86400.0
 """How long steps are kept after they were last used."""

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from excise.errors import SpecError
-from excise.storage.jobs import Source
+from excise.storage.layers.jobs import Source
 
 T = TypeVar("T")
 _INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from excise.errors import SpecError
-from excise.storage.jobs import LayerRecord, View
-from excise.storage.tree import OPAQUE
-from excise.storage.trees_copy import copy_entry
+from excise.storage.layers.jobs import LayerRecord, View
+from excise.storage.layers.tree import OPAQUE
+from excise.storage.trees.copy import copy_entry
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EMLINK)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from excise.storage.registry import BlobSource
-from excise.storage.streams import FileSource, Limits
+from excise.storage.oci.registry import BlobSource
+from excise.storage.oci.streams import FileSource, Limits
 
 Source = FileSource | BlobSource
 

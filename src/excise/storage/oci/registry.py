@@ -19,8 +19,8 @@ from typing import Any, NoReturn
 import msgspec
 
 from excise.errors import ExciseError, SpecError, SubstrateError
-from excise.storage.credentials import Credentials
-from excise.storage.reference import Reference
+from excise.storage.oci.credentials import Credentials
+from excise.storage.oci.reference import Reference
 
 STALL_S = 30.0
 _LEAST_BYTES = 4096

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from excise.errors import SpecError
-from excise.storage.reference import HUB
+from excise.storage.oci.reference import HUB
 
 _HELPER_S = 20.0
 

@@ -1,0 +1,1 @@
+"""What was done in sandboxes, on the disk: layers, the steps of specs, snapshots."""
