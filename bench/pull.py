@@ -26,8 +26,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from excise.storage.layers.jobs import Remove
-from excise.storage.oci.pull import pull
 from excise.storage.layers.workers import Workers
+from excise.storage.oci.pull import pull
 from oci_image import FORMATS, build, entry, push, tar
 
 MOST_RATIO = 1.3

@@ -15,8 +15,8 @@ from excise.cli.entry import main
 from excise.registry import make
 from excise.storage.layers.jobs import Remove
 from excise.storage.layers.store import LayerStore
-from excise.storage.oci.pull import pull
 from excise.storage.layers.workers import Workers
+from excise.storage.oci.pull import pull
 from oci_image import Built, awkward, build, programs, push
 
 LAYERS = 130

@@ -24,8 +24,6 @@ _MOST_WAITING = 16
 _LAST_WORDS_S = 1.0
 """How long who follows a journal may take to read its end."""
 _MOST_NAME_BYTES = 107
-_YOUNG_S = 0.05
-"""A sandbox younger than this has no door yet: one that lives for a single command never pays for it."""
 
 
 class Peer(Exception):  # noqa: N818 - it says who was not let in
@@ -52,8 +50,9 @@ class Door:
         self._visits: set[asyncio.Task[None]] = set()
         self._following: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
-        # In a context of its own, which is that of every visit too: what is looked at is no part of the rollout.
-        self._opening = self._loop.call_later(_YOUNG_S, self._open, context=contextvars.Context())
+        # The next time the loop turns: a sandbox's first action is on its way by then. In a context of its own, which is that
+        # of every visit too: what is looked at is no part of the rollout.
+        self._opening = self._loop.call_soon(self._open, context=contextvars.Context())
 
     def _open(self) -> None:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)

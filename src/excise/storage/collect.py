@@ -4,11 +4,11 @@ import msgspec
 
 from excise.errors import SubstrateError
 from excise.storage import store
-from excise.storage.oci import tags
 from excise.storage.layers.store import LayerStore
-from excise.storage.trees.storekeeper import Storekeeper
-from excise.storage.saved.layers import SavedLayers
 from excise.storage.layers.workers import Workers
+from excise.storage.oci import tags
+from excise.storage.saved.layers import SavedLayers
+from excise.storage.trees.storekeeper import Storekeeper
 
 
 class Collected(msgspec.Struct):

@@ -15,16 +15,16 @@ import msgspec
 
 from excise.errors import SpecError
 from excise.storage import debian, store
-from excise.storage.oci import assemble, reference, tags
-from excise.storage.oci.archive import is_archive
-from excise.storage.oci.archived import archived
 from excise.storage.background import Stop, in_thread
 from excise.storage.collect import Collected, drop_layers
 from excise.storage.layers.store import LayerStore
+from excise.storage.layers.workers import Workers
+from excise.storage.oci import assemble, reference, tags
+from excise.storage.oci.archive import is_archive
+from excise.storage.oci.archived import archived
 from excise.storage.pins import Pin
 from excise.storage.store import Image
 from excise.storage.unpack import unpack
-from excise.storage.layers.workers import Workers
 
 __all__ = ["Image", "Kind", "build", "hold", "kind", "list_images", "pulled", "remove", "resolve"]
 

@@ -3,8 +3,8 @@
 import msgspec
 
 from excise.storage import store
-from excise.storage.oci import tags
 from excise.storage.layers.store import LayerStore
+from excise.storage.oci import tags
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,13 +16,13 @@ from pathlib import Path
 import msgspec
 
 from excise.errors import SpecError, SubstrateError
-from excise.storage.layers import view
 from excise.storage.background import in_thread, locked, to_end
 from excise.storage.home import cache_dir
+from excise.storage.layers import view
 from excise.storage.layers.jobs import Remove
-from excise.storage.pins import Pin, Pins
 from excise.storage.layers.view import sync
 from excise.storage.layers.workers import Workers
+from excise.storage.pins import Pin, Pins
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MAKING = ".making-"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from excise.errors import SpecError
 from excise.storage.background import Stop
-from excise.storage.oci.streams import FileSource, Limits, Stream
 from excise.storage.layers.tarfields import TarError
 from excise.storage.layers.tarstream import Reader, members
 from excise.storage.layers.tree import Tree
 from excise.storage.layers.view import DISK_ERRORS
+from excise.storage.oci.streams import FileSource, Limits, Stream
 
 MOUNT_POINTS = (("dev", 0o755), ("proc", 0o755), ("sys", 0o755), ("tmp", 0o1777))
 """Where every substrate mounts something."""

@@ -11,8 +11,8 @@ import aiodocker
 import pytest
 
 from excise.errors import SpecError, SubstrateError
-from excise.storage.oci import daemon
 from excise.storage.image import resolve
+from excise.storage.oci import daemon
 
 from .conftest import member, write_tar
 

@@ -12,8 +12,8 @@ import zstandard
 from excise.errors import ExciseError, SpecError
 from excise.storage.layers.jobs import Unpack
 from excise.storage.layers.store import Layer, LayerStore
-from excise.storage.oci.streams import FileSource, Limits, Stream
 from excise.storage.layers.workers import Workers
+from excise.storage.oci.streams import FileSource, Limits, Stream
 from oci_image import DIR, HARD, LINK, digest, entry, tar, xattrs
 
 HOSTILE = {

@@ -15,9 +15,9 @@ import pytest
 from excise.errors import SpecError, SubstrateError
 from excise.storage.layers.jobs import Progress
 from excise.storage.layers.store import Layer, LayerStore
-from excise.storage.oci.streams import FileSource
 from excise.storage.layers.tree import OPAQUE
 from excise.storage.layers.workers import Workers
+from excise.storage.oci.streams import FileSource
 from oci_image import CAPABILITY, DIR, FORMATS, HARD, digest, entry, tar, xattrs
 
 CONTENT = (
@@ -161,7 +161,7 @@ def test_what_is_pinned_is_not_collected(home: Path, tmp_path: Path) -> None:
 def test_a_pin_ends_with_its_process_unless_it_has_time_left(home: Path) -> None:
     LayerStore(home)
     program = (
-        "import sys, pathlib, time; from excise.storage.layers.store import LayerStore; s = LayerStore(pathlib.Path(sys.argv[1]));"
+        "import sys, pathlib; from excise.storage.layers.store import LayerStore; s = LayerStore(pathlib.Path(sys.argv[1]));"
         "a = s.pin(('sha256:aa',)); b = s.pin(('sha256:bb',), for_s=3600); print('pinned', flush=True); sys.stdin.read()"
     )
     child = subprocess.Popen(

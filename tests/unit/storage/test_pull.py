@@ -12,9 +12,9 @@ import pytest
 
 from excise.errors import ExciseError, SpecError, SubstrateError
 from excise.storage import collect, store
-from excise.storage.oci import pull
 from excise.storage.image import hold, resolve
 from excise.storage.layers.store import LayerStore
+from excise.storage.oci import pull
 from oci_image import FORMATS, MACHINE, Built, build, digest, entry, index, tar
 from strange_registry import Handler, Registry, serving
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from excise.storage import collect, store
-from excise.storage.oci import pull
 from excise.storage.image import resolve
 from excise.storage.layers.store import LayerStore
 from excise.storage.layers.workers import Workers
+from excise.storage.oci import pull
 from oci_image import FORMATS, build, entry, tar
 from strange_registry import Handler, Registry, serving
 

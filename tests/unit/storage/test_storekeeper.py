@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from excise.errors import SpecError, SubstrateError
-from excise.storage.trees import tree
+from excise.storage.trees import whole
 from excise.storage.trees.diff import BOTH
 from excise.storage.trees.storekeeper import Storekeeper
 from reachable import reachable
@@ -54,9 +54,9 @@ def test_it_does_what_the_functions_do(tmp_path: Path) -> None:
 
     async def work(keeper: Storekeeper) -> None:
         with opened(source, target, other) as (read, write, empty):
-            assert await keeper.digest(read) == tree.digest(read)
+            assert await keeper.digest(read) == whole.digest(read)
             assert await keeper.copy(read, write) > 0
-            assert await keeper.digest(write) == tree.digest(read)
+            assert await keeper.digest(write) == whole.digest(read)
             assert (await keeper.usage(write)).entries == 5
             changes = await keeper.diff([write], [empty], contents=BOTH)
             assert (changes[0].path, changes[0].kind, changes[0].after) == (b"0", "added", b"0" * 100)
@@ -88,7 +88,7 @@ def test_many_ask_at_once(tmp_path: Path) -> None:
 
     async def work(keeper: Storekeeper) -> None:
         with opened(source) as (tree,):
-            wanted = tree.digest(tree)
+            wanted = whole.digest(tree)
             assert await asyncio.gather(*(keeper.digest(tree) for _ in range(100))) == [wanted] * 100
         assert len(_children()) == 1
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 
 from excise.patch import Side, section
-from excise.storage.trees import tree
+from excise.storage.trees import whole
 from excise.storage.trees.diff import BOTH, Found, diff
 
 from .overlays import layers, opened, operations, overlay, seen
@@ -142,7 +142,7 @@ def test_contents_beyond_the_bound_are_refused_and_paths_are_not(tmp_path: Path)
     for number in range(3):
         (tmp_path / f"top/{number}").write_bytes(b"x" * 400)
     assert len(_diff([tmp_path / "top"], [tmp_path / "base"], most_bytes=1000)) == 3
-    with pytest.raises(tree.TreeError, match="more than 1,000 bytes"):
+    with pytest.raises(whole.TreeError, match="more than 1,000 bytes"):
         _diff([tmp_path / "top"], [tmp_path / "base"], contents=BOTH, most_bytes=1000)
     # What nobody asked for is not in the bound.
     assert {one.after for one in _diff([tmp_path / "top"], [tmp_path / "base"], contents=("before",), most_bytes=1000)} == {

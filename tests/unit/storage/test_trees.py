@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from excise.storage.trees import tree
+from excise.storage.trees import whole
 from excise.storage.trees.copy import copy, squash
 
 from .overlays import layers, links, opened, operations, overlay, seen
@@ -36,7 +36,7 @@ def _copied(source: Path, target: Path) -> Path:
 
 def _digest(path: Path) -> str:
     with opened(path) as (tree,):
-        return tree.digest(tree)
+        return whole.digest(tree)
 
 
 def _full(root: Path) -> Path:
@@ -56,7 +56,7 @@ def _full(root: Path) -> Path:
         file.truncate(9 << 20)
     os.setxattr(root / "empty", "user.mine", b"1")
     os.mknod(root / "whiteout", stat.S_IFCHR, 0)
-    os.setxattr(root / "directory", tree.OPAQUE, b"y")
+    os.setxattr(root / "directory", whole.OPAQUE, b"y")
     (root / b"\xff name".decode("utf-8", "surrogateescape")).write_bytes(b"not UTF-8")
     os.utime(root / "directory/file", ns=(10**18, 10**18 + 123))
     os.utime(root / "directory", ns=(10**18, 10**18 + 5))
@@ -124,7 +124,7 @@ def _flip_in_block(root: Path) -> None:
         lambda root: os.chown(root / "pipe", 0, 1),
         lambda root: os.setxattr(root / "empty", "user.mine", b"2"),
         lambda root: os.setxattr(root / "empty", "user.more", b""),
-        lambda root: os.removexattr(root / "directory", tree.OPAQUE),
+        lambda root: os.removexattr(root / "directory", whole.OPAQUE),
         lambda root: os.truncate(root / "holes", (9 << 20) + 1),
         lambda root: (root / "new").symlink_to("x"),
         lambda root: ((root / "link").unlink(), (root / "link").symlink_to("directory/again")),
@@ -173,7 +173,7 @@ def test_a_link_is_never_followed(tmp_path: Path) -> None:
     assert _digest(tree) == before
     assert (_copied(tree, tmp_path / "made") / "to-directory").is_symlink()
     with opened(tree) as (descriptor,):
-        tree.remove(descriptor)
+        whole.remove(descriptor)
     assert (tmp_path / "outside/secret").exists()
 
 
@@ -244,9 +244,9 @@ def test_more_than_may_be_kept_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     (tmp_path / "source/file").write_bytes(os.urandom(70_000))
     with opened(tmp_path / "source", tmp_path / "target") as (source, target):
-        with pytest.raises(tree.TreeError, match="more than 65,536 bytes"):
+        with pytest.raises(whole.TreeError, match="more than 65,536 bytes"):
             copy(source, target, most_bytes=65_536)
-        tree.remove(target)
+        whole.remove(target)
         assert copy(source, target, most_bytes=70_000) == 70_000
 
 
@@ -259,10 +259,10 @@ def test_directories_nested_without_end_are_refused_and_removed(tmp_path: Path) 
         at = below
     os.close(at)
     with opened(tmp_path) as (tree,):
-        for work in (tree.digest, tree.usage):
-            with pytest.raises(tree.TreeError, match="nested more than 256 deep"):
+        for work in (whole.digest, whole.usage):
+            with pytest.raises(whole.TreeError, match="nested more than 256 deep"):
                 work(tree)
-        tree.remove(tree)
+        whole.remove(tree)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -273,7 +273,7 @@ def test_usage_counts_a_hard_link_once_and_a_hole_not_at_all(tmp_path: Path) -> 
     with (tmp_path / "hole").open("wb") as file:
         file.truncate(1 << 30)
     with opened(tmp_path) as (tree,):
-        found = tree.usage(tree)
+        found = whole.usage(tree)
     assert found.entries == 3
     assert 8192 <= found.size_bytes < 32768
 
@@ -283,9 +283,9 @@ def test_a_shared_descriptor_may_be_read_by_two_at_once(tmp_path: Path) -> None:
         (tmp_path / f"{number}").write_bytes(b"x")
     descriptor = os.open(tmp_path, os.O_RDONLY)
     try:
-        wanted = tree.digest(descriptor)
+        wanted = whole.digest(descriptor)
         os.lseek(descriptor, 2, os.SEEK_SET)  # as another's reading leaves it
-        assert tree.digest(descriptor) == wanted
+        assert whole.digest(descriptor) == wanted
     finally:
         os.close(descriptor)
 
@@ -298,8 +298,8 @@ def test_a_few_pages_spread_over_a_terabyte_are_copied_as_few(tmp_path: Path) ->
             os.pwrite(file.fileno(), b"x", at)
     with opened(tmp_path / "source", tmp_path / "target") as (source, target):
         assert copy(source, target, most_bytes=1 << 20) == 128 * 4096 - 4095  # the last page ends with the file
-        assert tree.usage(target).size_bytes == tree.usage(source).size_bytes
-        assert tree.digest(target) == tree.digest(source)
+        assert whole.usage(target).size_bytes == whole.usage(source).size_bytes
+        assert whole.digest(target) == whole.digest(source)
 
 
 def test_a_check_ends_it(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_a_check_ends_it(tmp_path: Path) -> None:
         raise Enough
 
     with opened(tmp_path) as (tree,):
-        for work in (tree.digest, tree.usage, tree.remove):
+        for work in (whole.digest, whole.usage, whole.remove):
             (tmp_path / "x").touch()
             with pytest.raises(Enough):
                 work(tree, check)

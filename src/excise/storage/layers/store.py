@@ -18,9 +18,9 @@ from excise.errors import SubstrateError
 from excise.storage.background import locked, to_end
 from excise.storage.home import cache_dir
 from excise.storage.layers.jobs import LayerRecord, Progress, Remove, Source, Unpack, Verify
+from excise.storage.layers.workers import Workers
 from excise.storage.pins import Pin, Pins
 from excise.storage.suitability import require_suitable
-from excise.storage.layers.workers import Workers
 
 _MAKING, _GONE = ".making-", ".gone-"
 

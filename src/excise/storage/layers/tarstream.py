@@ -8,7 +8,17 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from excise.storage.layers.tarfields import BLOCK, MOST_EXTENSION_BYTES, Extent, Header, TarError, decimal, extents_of, number, time_ns
+from excise.storage.layers.tarfields import (
+    BLOCK,
+    MOST_EXTENSION_BYTES,
+    Extent,
+    Header,
+    TarError,
+    decimal,
+    extents_of,
+    number,
+    time_ns,
+)
 
 _ZEROS = bytes(BLOCK)
 _FIELDS = struct.Struct("100s8s8s8s12s12s8s1s100s6s2s32s32s8s8s155s12x")

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from excise.storage.layers.tarfields import TarError
 from excise.storage.layers.tarstream import Member
-from excise.storage.trees.tree import MOST_LEVELS
+from excise.storage.trees.whole import MOST_LEVELS
 
 OPAQUE = "user.overlay.opaque"
 """overlayfs mounted with `userxattr`, as in a user namespace it must be, reads this name; an ordinary user may write it."""

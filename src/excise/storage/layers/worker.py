@@ -16,12 +16,12 @@ from excise.errors import ExciseError, SpecError
 from excise.storage import userspace
 from excise.storage.layers import content, view
 from excise.storage.layers.jobs import Answer, Done, Failed, Job, LayerRecord, Progress, Remove, Unpack, Verify, View
-from excise.storage.oci.registry import BlobSource, wrong_digest
-from excise.storage.oci.streams import Stream
 from excise.storage.layers.tarfields import TarError
 from excise.storage.layers.tarstream import Reader, members
 from excise.storage.layers.tree import Tree
 from excise.storage.layers.view import DISK_ERRORS, sync
+from excise.storage.oci.registry import BlobSource, wrong_digest
+from excise.storage.oci.streams import Stream
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _REPORT_BYTES = 4 << 20

@@ -17,7 +17,8 @@ from excise.storage.background import to_end
 from excise.storage.layers.jobs import Answer, Failed, Job, Progress
 
 _PROGRAM = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from excise.storage.layers.worker import serve; serve(int(sys.argv[2]))"
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]);"
+    " from excise.storage.layers.worker import serve; serve(int(sys.argv[2]))"
 )
 _MOST_LINE_BYTES = 64 << 20
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from excise.errors import SpecError
-from excise.storage.oci import manifest
+from excise.storage.oci import documents
 from excise.storage.oci.streams import FileSource
 
 _MOST_JSON_BYTES = 8 << 20
@@ -83,7 +83,7 @@ def is_compressed(path: Path) -> bool:
         return file.read(6).startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ\0"))
 
 
-def plan(path: Path, name: str) -> manifest.ImagePlan:
+def plan(path: Path, name: str) -> documents.ImagePlan:
     """The image that the archive at `path`, not compressed as a whole, holds. Blocking."""
     try:
         files = _DirectoryFiles(path) if path.is_dir() else _TarFiles(path)
@@ -94,7 +94,7 @@ def plan(path: Path, name: str) -> manifest.ImagePlan:
     return _layout(files, name)
 
 
-def _saved(files: _Files, name: str) -> manifest.ImagePlan:
+def _saved(files: _Files, name: str) -> documents.ImagePlan:
     try:
         images = msgspec.json.decode(_read(files, "manifest.json", name), type=list[_Saved])
     except msgspec.DecodeError as error:
@@ -102,17 +102,17 @@ def _saved(files: _Files, name: str) -> manifest.ImagePlan:
     if len(images) != 1:
         raise SpecError(f"{name} holds {len(images)} images: save one at a time")
     sources = [(_source(files, layer, name), None, 0) for layer in images[0].Layers]
-    return manifest.plan(name, _read(files, images[0].Config, name), sources)
+    return documents.plan(name, _read(files, images[0].Config, name), sources)
 
 
-def _layout(files: _Files, name: str) -> manifest.ImagePlan:
-    def blob(one: manifest.Descriptor) -> bytes:
+def _layout(files: _Files, name: str) -> documents.ImagePlan:
+    def blob(one: documents.Descriptor) -> bytes:
         return _read(files, _blob(one.digest), name)
 
-    manifest = manifest.single(_read(files, "index.json", name), name, blob)
+    manifest = documents.single(_read(files, "index.json", name), name, blob)
     assert manifest.config is not None
     sources = [(_source(files, _blob(one.digest), name), one.digest, one.size) for one in manifest.layers]
-    return manifest.plan(name, blob(manifest.config), sources)
+    return documents.plan(name, blob(manifest.config), sources)
 
 
 def _blob(digest: str) -> str:

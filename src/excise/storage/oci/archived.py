@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from excise.errors import SpecError
-from excise.storage.oci import archive, tags
-from excise.storage.oci.assemble import assemble, key
 from excise.storage.background import Stop, in_thread
 from excise.storage.home import cache_dir
 from excise.storage.layers.store import LayerStore
-from excise.storage.store import Image, pins
-from excise.storage.oci.streams import FileSource, inflated
 from excise.storage.layers.workers import Workers
+from excise.storage.oci import archive, tags
+from excise.storage.oci.assemble import assemble, key
+from excise.storage.oci.streams import FileSource, inflated
+from excise.storage.store import Image, pins
 
 _WORKERS = 2
 

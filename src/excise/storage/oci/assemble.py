@@ -9,10 +9,10 @@ import msgspec
 from excise.storage import store
 from excise.storage.layers.jobs import Progress, View
 from excise.storage.layers.store import Layer, LayerStore
-from excise.storage.oci.manifest import ImagePlan, LayerPlan
+from excise.storage.layers.workers import Workers
+from excise.storage.oci.documents import ImagePlan, LayerPlan
 from excise.storage.store import PATH, Image, Record
 from excise.storage.unpack import MOUNT_POINTS
-from excise.storage.layers.workers import Workers
 
 
 class Account(msgspec.Struct):

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from excise.errors import SpecError, SubstrateError
+from excise.storage.home import cache_dir
 from excise.storage.oci.archived import archived
 from excise.storage.oci.assemble import key
-from excise.storage.home import cache_dir
 from excise.storage.store import Image, find, touch
 
 if TYPE_CHECKING:

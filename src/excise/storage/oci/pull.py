@@ -8,14 +8,14 @@ import msgspec
 
 from excise.errors import ExciseError
 from excise.storage import collect, store
-from excise.storage.oci import remote, tags
-from excise.storage.oci.assemble import Account, assemble, key
 from excise.storage.layers.jobs import Progress
 from excise.storage.layers.store import LayerStore
-from excise.storage.oci.manifest import ImagePlan
+from excise.storage.layers.workers import Workers
+from excise.storage.oci import remote, tags
+from excise.storage.oci.assemble import Account, assemble, key
+from excise.storage.oci.documents import ImagePlan
 from excise.storage.oci.registry import STALL_S
 from excise.storage.store import Image
-from excise.storage.layers.workers import Workers
 
 _MANIFESTS_AT_ONCE = 8
 

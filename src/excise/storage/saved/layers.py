@@ -21,10 +21,10 @@ import msgspec
 from excise.errors import SpecError, SubstrateError
 from excise.storage.background import in_thread, to_end
 from excise.storage.home import cache_dir
-from excise.storage.pins import Pin, Pins
-from excise.storage.trees.storekeeper import Storekeeper
-from excise.storage.suitability import require_suitable
 from excise.storage.layers.view import sync
+from excise.storage.pins import Pin, Pins
+from excise.storage.suitability import require_suitable
+from excise.storage.trees.storekeeper import Storekeeper
 
 MOST_BYTES = 64 << 30
 """What all saved layers may take, unless said otherwise."""

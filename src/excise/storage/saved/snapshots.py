@@ -14,8 +14,8 @@ import msgspec
 
 from excise.errors import SpecError, SubstrateError
 from excise.storage.pins import Pin
-from excise.storage.trees.storekeeper import Storekeeper
 from excise.storage.saved.layers import MOST_BYTES, SavedLayers, read
+from excise.storage.trees.storekeeper import Storekeeper
 from excise.substrate import SessionState
 
 VERSION = 1

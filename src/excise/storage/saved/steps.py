@@ -19,9 +19,9 @@ from excise.action import Shell
 from excise.spec import Spec, Step
 from excise.storage.background import locked
 from excise.storage.pins import Pin
+from excise.storage.saved.layers import SavedLayers, opened, read
 from excise.storage.store import Image, identity
 from excise.storage.trees.storekeeper import Storekeeper
-from excise.storage.saved.layers import SavedLayers, opened, read
 
 LEASE_S = 14 * 86400.0
 """How long steps are kept after they were last used."""

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from excise.storage.trees import tree
+from excise.storage.trees import whole
 from excise.storage.trees.merge import Hidden, Leaf, Merged, merged
 
 _FICLONE = 0x40049409
@@ -17,19 +17,19 @@ _WHITEOUT_MODE = stat.S_IFCHR
 _CHUNK_BYTES = 1 << 20
 
 
-def copy(source: int, target: int, most_bytes: int | None = None, check: tree.Check = tree.nothing) -> int:
+def copy(source: int, target: int, most_bytes: int | None = None, check: whole.Check = whole.nothing) -> int:
     """Fill the empty directory `target` with what `source` holds, itself included; the bytes that were written."""
     return squash([source], target, most_bytes, check)
 
 
-def squash(layers: Sequence[int], target: int, most_bytes: int | None = None, check: tree.Check = tree.nothing) -> int:
+def squash(layers: Sequence[int], target: int, most_bytes: int | None = None, check: whole.Check = whole.nothing) -> int:
     """Fill the empty directory `target` with what the layers, topmost first, are together: a layer that can take their place.
 
     What they hide of layers below them it hides too. Returns the bytes written; more than `most_bytes` of them is a TreeError.
     """
     with ExitStack() as stack:
         top = stack.enter_context(merged(layers))
-        made = _Copy(stack.enter_context(tree.opened(target)), most_bytes, check)
+        made = _Copy(stack.enter_context(whole.opened(target)), most_bytes, check)
         made.fill(top, made.root, (), 0)
         # As overlayfs has it, the roots are one directory: a mark on one of them means nothing.
         made.dress_directory(made.root, top, opaque=False)
@@ -38,13 +38,13 @@ def squash(layers: Sequence[int], target: int, most_bytes: int | None = None, ch
 
 def copy_entry(name: bytes, source: int, target: int) -> None:
     """Copy what is called `name`, and is no directory, from one directory into another."""
-    _Copy(target, None, tree.nothing).leaf(Leaf(source, name, tree.look(source, name)), target, (name,))
+    _Copy(target, None, whole.nothing).leaf(Leaf(source, name, whole.look(source, name)), target, (name,))
 
 
 class _Copy:
     """One tree in the making. What is in it is ours, so that it may be walked by name."""
 
-    def __init__(self, root: int, most_bytes: int | None, check: tree.Check) -> None:
+    def __init__(self, root: int, most_bytes: int | None, check: whole.Check) -> None:
         self.root = root
         self.size_bytes = 0
         self._most_bytes = most_bytes
@@ -68,8 +68,8 @@ class _Copy:
 
     def _directory(self, name: bytes, found: Merged, target: int, path: tuple[bytes, ...], level: int) -> None:
         os.mkdir(name, 0o700, dir_fd=target)
-        with tree.opened(target, name) as below:
-            self.fill(found, below, path, tree.level_below(level))
+        with whole.opened(target, name) as below:
+            self.fill(found, below, path, whole.level_below(level))
             self.dress_directory(below, found, opaque=found.opaque)
 
     # ---- what is no directory
@@ -91,7 +91,7 @@ class _Copy:
         with ExitStack() as stack:
             at = self.root
             for part in first[:-1]:
-                at = stack.enter_context(tree.opened(at, part))
+                at = stack.enter_context(whole.opened(at, part))
             os.link(first[-1], name, src_dir_fd=at, dst_dir_fd=target, follow_symlinks=False)
 
     def _special(self, found: Leaf, target: int) -> None:
@@ -106,7 +106,7 @@ class _Copy:
         os.utime(name, ns=(status.st_atime_ns, status.st_mtime_ns), dir_fd=target, follow_symlinks=False)
 
     def _file(self, found: Leaf, target: int) -> None:
-        source = tree.open_file(found.directory, found.name)
+        source = whole.open_file(found.directory, found.name)
         try:
             file = os.open(found.name, _NEW_FILE, 0o600, dir_fd=target)
             try:
@@ -139,7 +139,7 @@ class _Copy:
             self._check()
             block = os.pread(source, min(_CHUNK_BYTES, end - at), at)
             if not block:
-                raise tree.TreeError("a file became shorter while it was read: stop what writes there and try again")
+                raise whole.TreeError("a file became shorter while it was read: stop what writes there and try again")
             self._count(len(block))
             at += os.pwrite(file, block, at)
         return at
@@ -158,12 +158,12 @@ class _Copy:
     def _count(self, size: int) -> None:
         self.size_bytes += size
         if self._most_bytes is not None and self.size_bytes > self._most_bytes:
-            raise tree.TreeError(f"it holds more than {self._most_bytes:,} bytes, which is all that may be kept: remove some")
+            raise whole.TreeError(f"it holds more than {self._most_bytes:,} bytes, which is all that may be kept: remove some")
 
     def dress_directory(self, target: int, found: Merged, *, opaque: bool) -> None:
         _dress(target, found.top, found.status)
         if opaque:
-            os.setxattr(target, tree.OPAQUE, b"y")
+            os.setxattr(target, whole.OPAQUE, b"y")
             os.utime(target, ns=(found.status.st_atime_ns, found.status.st_mtime_ns))
 
 
@@ -171,6 +171,6 @@ def _dress(target: int, source: int, status: os.stat_result) -> None:
     """Owner, rights, attributes, times. In this order: a change of owner clears set-user-ID and capabilities."""
     os.fchown(target, status.st_uid, status.st_gid)
     os.fchmod(target, stat.S_IMODE(status.st_mode))
-    for name, value in tree.attributes(source).items():
+    for name, value in whole.attributes(source).items():
         os.setxattr(target, name, value)
     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -5,7 +5,7 @@ import stat
 from collections.abc import Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from excise.storage.trees import tree
+from excise.storage.trees import whole
 from excise.storage.trees.merge import Hidden, Leaf, Merged, merged
 
 Kind = Literal["added", "modified", "deleted"]
@@ -33,7 +33,7 @@ def diff(
     *,
     contents: Collection[Side] = (),
     most_bytes: int = MOST_BYTES,
-    check: tree.Check = tree.nothing,
+    check: whole.Check = whole.nothing,
 ) -> list[Found]:
     """The difference that the layers `tops` make over the layers `bases`, each topmost first; sorted by path.
 
@@ -46,7 +46,7 @@ def diff(
 
 
 class _Diff:
-    def __init__(self, contents: Collection[Side], most_bytes: int, check: tree.Check) -> None:
+    def __init__(self, contents: Collection[Side], most_bytes: int, check: whole.Check) -> None:
         self._contents = contents
         self._left_bytes = self._most_bytes = most_bytes
         self._check = check
@@ -74,9 +74,9 @@ class _Diff:
 
     def _name(self, path: bytes, now: Hidden | Leaf | Merged, before: Leaf | Merged | None, level: int) -> Iterator[Found]:
         if isinstance(now, Merged) and isinstance(before, Merged):
-            if _is_otherwise(now.status, before.status) or tree.attributes(now.top) != tree.attributes(before.top):
+            if _is_otherwise(now.status, before.status) or whole.attributes(now.top) != whole.attributes(before.top):
                 yield Found(path, "modified", before.status.st_mode, now.status.st_mode)
-            yield from self.directory(path + b"/", now, before, tree.level_below(level))
+            yield from self.directory(path + b"/", now, before, whole.level_below(level))
         elif isinstance(now, Leaf) and isinstance(before, Leaf):
             yield from self._leaves(path, now, before)
         else:
@@ -106,7 +106,7 @@ class _Diff:
                         else Found(path + name, kind, None, mode, None, data)
                     )
                 if isinstance(found, Merged):
-                    yield from self._all(path + name + b"/", found, kind, tree.level_below(level))
+                    yield from self._all(path + name + b"/", found, kind, whole.level_below(level))
 
     def _leaves(self, path: bytes, now: Leaf, before: Leaf) -> Iterator[Found]:
         if _is_otherwise(now.status, before.status) or not self._is_same(now, before):
@@ -125,15 +125,15 @@ class _Diff:
         return self._is_same_file(now, before)
 
     def _is_same_file(self, now: Leaf, before: Leaf) -> bool:
-        one = tree.open_file(now.directory, now.name)
+        one = whole.open_file(now.directory, now.name)
         try:
-            other = tree.open_file(before.directory, before.name)
+            other = whole.open_file(before.directory, before.name)
             try:
-                if tree.attributes(one) != tree.attributes(other):
+                if whole.attributes(one) != whole.attributes(other):
                     return False
                 size = now.status.st_size
-                theirs = tree.blocks(other, size, self._check)
-                return all(block == next(theirs, None) for block in tree.blocks(one, size, self._check)) and not any(theirs)
+                theirs = whole.blocks(other, size, self._check)
+                return all(block == next(theirs, None) for block in whole.blocks(one, size, self._check)) and not any(theirs)
             finally:
                 os.close(other)
         finally:
@@ -144,7 +144,7 @@ class _Diff:
             return None
         data = found.data(self._left_bytes)
         if data is None and stat.S_ISREG(found.status.st_mode):
-            raise tree.TreeError(f"the changes hold more than {self._most_bytes:,} bytes: ask without their contents")
+            raise whole.TreeError(f"the changes hold more than {self._most_bytes:,} bytes: ask without their contents")
         self._left_bytes -= len(data or b"")
         return data
 

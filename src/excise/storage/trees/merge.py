@@ -6,7 +6,7 @@ import stat
 from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
-from excise.storage.trees import tree
+from excise.storage.trees import whole
 
 
 class Hidden(NamedTuple):
@@ -26,7 +26,7 @@ class Leaf(NamedTuple):
             return os.fsencode(os.readlink(self.name, dir_fd=self.directory))
         if not stat.S_ISREG(self.status.st_mode) or self.status.st_size > most_bytes:
             return None
-        file = tree.open_file(self.directory, self.name)
+        file = whole.open_file(self.directory, self.name)
         with open(file, "rb") as source:  # noqa: PTH123 - it is a descriptor
             return source.read(most_bytes)
 
@@ -36,7 +36,7 @@ class Merged:
 
     def __init__(self, layers: Sequence[int], *, opaque: bool = False, within: bool = False) -> None:
         self._layers = layers
-        self._marks = [tree.mark(layer) for layer in layers]
+        self._marks = [whole.mark(layer) for layer in layers]
         self.opaque = opaque
         """Whether it lets nothing of still lower layers show through."""
         self.cut = opaque or within
@@ -50,8 +50,8 @@ class Merged:
     def names(self) -> list[bytes]:
         """What any of the layers has, hidden or not."""
         if len(self._layers) == 1:
-            return tree.names(self._layers[0])
-        return sorted({name for layer in self._layers for name in tree.names(layer)})
+            return whole.names(self._layers[0])
+        return sorted({name for layer in self._layers for name in whole.names(layer)})
 
     @contextlib.contextmanager
     def look(self, name: bytes) -> Generator["Hidden | Leaf | Merged | None"]:
@@ -61,18 +61,18 @@ class Merged:
             opaque = False
             for layer, marked in zip(self._layers, self._marks, strict=True):
                 try:
-                    status = tree.look(layer, name)
+                    status = whole.look(layer, name)
                 except FileNotFoundError:
                     continue
-                hides = tree.is_whiteout(layer, name, status, marked)
+                hides = whole.is_whiteout(layer, name, status, marked)
                 if not below and not stat.S_ISDIR(status.st_mode):
                     yield Hidden() if hides else Leaf(layer, name, status)
                     return
                 if not stat.S_ISDIR(status.st_mode):
                     opaque = True
                     break
-                below.append(stack.enter_context(tree.opened(layer, name)))
-                if tree.mark(below[-1]) == b"y":
+                below.append(stack.enter_context(whole.opened(layer, name)))
+                if whole.mark(below[-1]) == b"y":
                     opaque = True
                     break
             yield Merged(below, opaque=opaque, within=self.cut) if below else None
@@ -82,4 +82,4 @@ class Merged:
 def merged(layers: Sequence[int]) -> Generator[Merged]:
     """The layers' roots, topmost first, together; at least one."""
     with contextlib.ExitStack() as stack:
-        yield Merged([stack.enter_context(tree.opened(layer)) for layer in layers])
+        yield Merged([stack.enter_context(whole.opened(layer)) for layer in layers])

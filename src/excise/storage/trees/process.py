@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from excise.storage import userspace
-from excise.storage.trees import copy, tree
+from excise.storage.trees import copy, whole
 from excise.storage.trees.diff import diff
 
 MOST_DESCRIPTORS = 250  # the kernel passes 253 at once
@@ -29,7 +29,7 @@ class Stopped(Exception):  # noqa: N818 - not an error: the answer to a cancella
     """The client no longer wants to know."""
 
 
-def _diff(given: Sequence[int], asked: dict[str, Any], check: tree.Check) -> list[list[object]]:
+def _diff(given: Sequence[int], asked: dict[str, Any], check: whole.Check) -> list[list[object]]:
     count, contents, most_bytes = asked["tops"], asked["contents"], asked["most_bytes"]
     found = diff(given[:count], given[count:], contents=contents, most_bytes=most_bytes, check=check)
     return [
@@ -41,10 +41,10 @@ def _in_text(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
 
 
-_VERBS: dict[str, Callable[[list[int], dict[str, Any], tree.Check], object]] = {
-    "digest": lambda given, _, check: tree.digest(given[0], check),
-    "usage": lambda given, _, check: tree.usage(given[0], check),
-    "remove": lambda given, _, check: tree.remove(given[0], check),
+_VERBS: dict[str, Callable[[list[int], dict[str, Any], whole.Check], object]] = {
+    "digest": lambda given, _, check: whole.digest(given[0], check),
+    "usage": lambda given, _, check: whole.usage(given[0], check),
+    "remove": lambda given, _, check: whole.remove(given[0], check),
     "squash": lambda given, asked, check: copy.squash(given[:-1], given[-1], asked["most_bytes"], check),
     "diff": _diff,
 }
@@ -87,7 +87,7 @@ class _Server:
             return {"done": _VERBS[asked["verb"]](given, asked, check)}
         except Stopped:
             return {"error": "stopped"}
-        except tree.TreeError as error:
+        except whole.TreeError as error:
             return {"error": "tree", "text": str(error)}
         except OSError as error:
             name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else None
@@ -131,6 +131,6 @@ def main(control: int) -> None:
     # A descriptor for each directory on the way down, of each layer; and as deep as trees may be, a few calls each.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    sys.setrecursionlimit(40 * tree.MOST_LEVELS)
+    sys.setrecursionlimit(40 * whole.MOST_LEVELS)
     _Server(socket.socket(fileno=control)).serve()
     os._exit(0)

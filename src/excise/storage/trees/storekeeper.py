@@ -19,7 +19,7 @@ from excise.errors import CapacityError, ExciseError, SpecError, SubstrateError
 from excise.storage.background import to_end
 from excise.storage.trees.diff import MOST_BYTES, Found, Side
 from excise.storage.trees.process import MOST_DESCRIPTORS, receive
-from excise.storage.trees.tree import Usage
+from excise.storage.trees.whole import Usage
 
 _PROGRAM = """
 import sys

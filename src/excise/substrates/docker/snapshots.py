@@ -180,7 +180,8 @@ class Snapshots:
         taken: list[str] = []
         progress = True
         while progress:  # one may be what another was made of
-            left = [image for image in over if not await self._delete((_names(image) or [image["Id"]])[0], force=False)]
+            # By id: of one that another was made of, a name would be taken away, and the nameless rest never be found again.
+            left = [image for image in over if not await self._delete(image["Id"], force=False)]
             taken += [image["Labels"][container.SNAPSHOT] for image in over if image not in left]
             progress, over = len(left) < len(over), left
         return tuple(taken)

@@ -10,9 +10,9 @@ import msgspec
 from excise.handles import finish
 from excise.spec import Spec, Step
 from excise.storage.image import Image
+from excise.storage.saved.layers import SavedLayers
 from excise.storage.saved.steps import StepLayers
 from excise.storage.trees.storekeeper import Storekeeper
-from excise.storage.saved.layers import SavedLayers
 from excise.substrates.namespace.handle import NamespaceHandle
 from excise.substrates.namespace.states import Start
 

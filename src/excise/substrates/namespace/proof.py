@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 from excise.errors import SandboxLost
-from excise.storage.trees.storekeeper import Storekeeper
 from excise.storage.saved.layers import digest_of
+from excise.storage.trees.storekeeper import Storekeeper
 from excise.substrates.namespace.layers import Layer
 from excise.substrates.namespace.roots import Roots, open_directory
 

@@ -10,9 +10,9 @@ import msgspec
 from excise.errors import SpecError
 from excise.spec import Spec
 from excise.storage.image import Image
+from excise.storage.saved.layers import digest_of, opened
 from excise.storage.saved.snapshots import SavedSnapshot, SavedSnapshots
 from excise.storage.trees.storekeeper import Storekeeper
-from excise.storage.saved.layers import digest_of, opened
 from excise.substrate import SessionState, Snapshot
 from excise.substrates.namespace.layers import Hold, Stack
 from excise.substrates.namespace.proof import Proof

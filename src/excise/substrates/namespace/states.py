@@ -7,8 +7,8 @@ from excise.errors import SpecError
 from excise.guest.link import Link
 from excise.spec import Spec
 from excise.storage.background import to_end
-from excise.storage.trees.diff import Side
 from excise.storage.image import Image
+from excise.storage.trees.diff import Side
 from excise.storage.trees.storekeeper import Storekeeper
 from excise.substrate import Change, SessionState, Snapshot
 from excise.substrates.namespace import changes, proof
