@@ -1,4 +1,4 @@
-"""What a factor changes: rollouts at once, the way back to the start state, the shell, the state an image is found in.
+"""What a factor changes: rollouts at once, the way back to the start state, the shell, the state a rollout starts from.
 
 A figure is there only if the run has the factor in at least two levels with all else the same.
 """
@@ -62,11 +62,12 @@ FACTORS = (
     ),
     Factor(
         field="state",
-        title="States of the image",
-        axis="mean time to a first command's answer",
-        caption="Mean time from asking for a sandbox to its first command's answer. Warm: the image is on this host and its "
-        "pages are cached; cold: the page cache is dropped before each trial",
-        of=lambda row: row.start_s,
+        title="Where a rollout starts from",
+        axis="start, set-up and cleanup",
+        caption="What a rollout pays once, whatever its length: start, set-up and cleanup. Warm: the image is on this host and "
+        "its pages are cached; cold: the page cache is dropped before each trial; repo-warm: what set-up leads to was kept before "
+        "the first trial, in no trial's time",
+        of=lambda row: None if row.costs is None else row.costs.estimate(lambda line: line.fixed_s),
         levels=STATES,
     ),
 )
