@@ -5,6 +5,7 @@ import os
 import re
 import uuid
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -17,7 +18,8 @@ from excise.substrate import Handle
 
 _START_TIME_FIELD = 19
 """Of /proc/PID/stat, counted after the program's name: with the pid it names one process for good."""
-
+_TO_REMOVE = 4
+"""Descriptors that removing a directory takes at a time."""
 
 H = TypeVar("H", bound=Handle)
 
@@ -36,14 +38,18 @@ class Sandboxes(Generic[H]):
 
     async def _make(self, make: Callable[[Path], Awaitable[H]]) -> H:
         directory = state_dir() / f"{self._kind}-{owner_of(os.getpid())}-{uuid.uuid4().hex[:12]}"
-        try:
-            directory.mkdir(mode=0o700)
-            return await make(directory)
-        except BaseException as error:
-            remove(str(directory))
-            if isinstance(error, OSError):
-                raise CreateError(f"no sandbox could be made in {directory.parent}: {error.strerror}") from None
-            raise
+        with ExitStack() as spare:
+            try:
+                for _ in range(_TO_REMOVE):  # or what was made could not be looked into, and would be left
+                    spare.callback(os.close, os.open("/", os.O_PATH | os.O_CLOEXEC))
+                directory.mkdir(mode=0o700)
+                return await make(directory)
+            except BaseException as error:
+                spare.close()
+                remove(str(directory))
+                if isinstance(error, OSError):
+                    raise CreateError(f"no sandbox could be made in {directory.parent}: {error.strerror}") from None
+                raise
 
     def forget(self, handle: H) -> None:
         """A closed sandbox's request may be made anew."""
