@@ -17,7 +17,7 @@ from excise.sandbox import Sandbox
 async def main():
     async with Sandbox("namespace") as box:
         sleeping = asyncio.create_task(box.run(["sleep", "{WORD}"]))
-        await box.run("until grep -aq {WORD} /proc/[0-9]*/cmdline 2>/dev/null; do :; done")
+        await box.run("until grep -aq '[s]leep.{WORD}' /proc/[0-9]*/cmdline 2>/dev/null; do :; done")
         child = os.fork()
         if child == 0:
             time.sleep(300)  # with copies of every descriptor its parent has

@@ -30,11 +30,14 @@ class Roots:
         self.stack = stack
         self.directories = asked.directories
         """Made in every root that does not have them."""
+        self._offered: asyncio.Future[Answer] | None = None
+        """The root of the present life. The guest may be heard before the launcher has heard that it has it."""
 
     async def seal(self) -> bool:
         """Have all that was written in layers, under a fresh upper. Whether it is: else something lives in the sandbox."""
+        await self._settled()
         layer = Layer(self._launcher, self._launcher.number())
-        answer = await self._answered(await self._offer(self.stack, self._image, layer.id))
+        answer = await asyncio.shield(await self._offer(self.stack, self._image, layer.id))
         if (refused := answer.number(request.TAG_ERRNO)) in (errno.EBUSY, errno.ENODATA):
             return refused == errno.ENODATA  # nothing was written: it is so already
         _check(answer)
@@ -45,7 +48,7 @@ class Roots:
 
     async def copy(self, storekeeper: Storekeeper) -> Layer:
         """What is written now, as a layer of its own; its use is the caller's. Whoever writes must stand still meanwhile."""
-        return await self._filled(storekeeper, (await self._launcher.open(self._place.id),))
+        return await self._filled(storekeeper, (await self.open_upper(),))
 
     async def squash(self, storekeeper: Storekeeper, layers: tuple[Layer, ...]) -> Layer:
         """Layers in a row as one that can take their place; its use is the caller's."""
@@ -86,14 +89,17 @@ class Roots:
             raise
         self.stack.release()
         self.stack, self._image = stack, below
+        self._offered = answer
         return answer
 
     async def _offer(self, stack: Stack, below: tuple[str, ...], seal: int | None) -> asyncio.Future[Answer]:
         asked = msgspec.structs.replace(self._asked, lowers=(*stack.ids, *below))
         return await self._launcher.root(self._place, asked, seal)
 
-    async def _answered(self, answer: asyncio.Future[Answer]) -> Answer:
-        return await asyncio.shield(answer)
+    async def _settled(self) -> None:
+        """Until then the launcher would hand out, or seal, what the life before has written."""
+        if self._offered is not None:
+            await asyncio.shield(self._offered)
 
     def _over(self, layers: tuple[Layer, ...]) -> None:
         old, self.stack = self.stack, Stack(layers)
@@ -105,6 +111,7 @@ class Roots:
 
     async def open_upper(self) -> int:
         """The directory with what was written since the last root: a descriptor, the caller's."""
+        await self._settled()
         return await self._launcher.open(self._place.id)
 
 
