@@ -24,9 +24,9 @@ setup: $(STAMPS)/dev programs ## .venv with excise and what its tests need; leav
 measure: $(STAMPS)/user programs ## set up, and measure every substrate that this machine has
 	$(BIN)/excise measure $(ARGS)
 
-# A file's tests stay together. Much of their time is spent waiting, so there are more at once than a small machine has cores.
+# A file's tests stay together, and two files run at once: much of their time is spent waiting.
 test: lint ## set up, lint, and run every test; ARGS="-k docker" chooses
-	$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(STAMPS)/dev programs ## style, types, which room may import which; the C programs, with sanitizers
 	$(BIN)/ruff check .
