@@ -30,8 +30,6 @@ class SavedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     image: str
     """The image's name."""
     image_digest: str
-    spec_key: str = ""
-    """Tells specs apart without saying what is in them."""
     parent: str | None = None
     sessions: tuple[SessionState, ...] = ()
     size_bytes: int = 0
@@ -65,7 +63,6 @@ class SavedSnapshots:
         image: str,
         image_digest: str,
         lease_s: float,
-        spec_key: str = "",
         parent: str | None = None,
         sessions: tuple[SessionState, ...] = (),
         labels: Mapping[str, str] | None = None,
@@ -80,7 +77,6 @@ class SavedSnapshots:
                     layers=(*(() if made is None else (made.digest,)), *below),
                     image=image,
                     image_digest=image_digest,
-                    spec_key=spec_key,
                     parent=parent,
                     sessions=sessions,
                     size_bytes=sum(sizes, 0 if made is None else made.size_bytes),
