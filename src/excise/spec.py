@@ -32,6 +32,11 @@ class Step(msgspec.Struct, frozen=True):
     stage: Stage = Stage.DEPS
     share: bool = True
     """Whether what it leads to may be kept for all sandboxes that want the same, where such is kept; else it is run in each."""
+    of: str = ""
+    """What it is about, such as a repository: steps of one `of` are siblings, and `switch` leads from any of them to this one."""
+    switch: tuple[Command | FileAction, ...] = ()
+    lock: str | None = None
+    """What its outcome depends on, as a digest of a lock file: equal steps of equal locks lead to the same over any sibling."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +112,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """`url@commit`: cloned into the working directory by a step of its own."""
     deps: str | None = None
     """A shell script that installs what the repository needs, run after the clone."""
+    lock: str | None = None
+    """What `deps` leads to depends on this alone (a digest of the lock file, say), not on the commit: see `Step.lock`."""
     steps: tuple[Step, ...] = ()
     env: Mapping[str, str] = {}
     workdir: str | None = None

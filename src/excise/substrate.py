@@ -24,6 +24,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What `diff` compares with: the sandbox's own start, any snapshot that was taken of it."""
     keeps_steps: bool = False
     """What a spec's steps lead to is kept, and later sandboxes begin with it; a step that says `share=False` is run in each."""
+    adopts: frozenset[Literal["limits", "network", "secrets"]] = frozenset()
+    """Which of a spec's terms a living sandbox can take on: `adopt`."""
     stream: bool = False
     """`start`: output as it comes, stdin while it runs, signals."""
     sessions: bool = False
@@ -196,6 +198,17 @@ class Handle(Protocol):
     def id(self) -> str: ...
     async def ready(self) -> None:
         """Return once a first command has answered and the spec's steps, boot and ready commands are done."""
+        ...
+
+    async def alive(self) -> None:
+        """Raise SandboxLost unless it answers now: the cheapest question that a dead or stuck one cannot answer."""
+        ...
+
+    async def adopt(self, spec: Spec) -> None:
+        """From now on it is a sandbox of `spec`, whose state it has but for `spec.steps`: the next `ready` runs these.
+
+        Limits, network and secrets are taken on if Capabilities.adopts names them, and must be equal otherwise: SpecError.
+        """
         ...
 
     async def run(self, action: Action) -> Observation: ...
