@@ -1,9 +1,12 @@
 /* The guest as a program of its own, for containers, pods and VMs: the link is its stdin and stdout. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "guest/arrive.h"
 #include "guest/guest.h"
 
 /* The first of these files that is there: version 2 of control groups, then version 1. A container sees its own group at the root of the tree. */
@@ -18,18 +21,38 @@ static int open_first(const char *const *paths)
     return -1;
 }
 
-/* -p FD: an open /proc, where the root has none. -d: the root has a size of its own. */
+/* Ends the program: `what` it was asked to do for a pod is done, or `result` says why not. */
+static void finish(const char *what, int result)
+{
+    if (result < 0)
+        fprintf(stderr, "excise-guest: %s: %s\n", what, strerror(-result));
+    exit(result < 0);
+}
+
+static void take_link(struct guest_config *config, const char *what, int result, const int link[2])
+{
+    if (result < 0)
+        finish(what, result);
+    config->link_in = link[0];
+    config->link_out = link[1];
+}
+
+/* -p FD: an open /proc, where the root has none. -d: the root has a size of its own.
+ * In a pod: -c PATH copies the program and ends; -w PATH waits for a link there; -g PATH gives it one, its own; -l PORT listens for one. */
 static int take_options(struct guest_config *config, int argc, char **argv)
 {
-    int option;
+    int option, link[2], result;
 
-    while ((option = getopt(argc, argv, "p:d")) >= 0) {
-        if (option == 'p')
-            config->proc = atoi(optarg);
-        else if (option == 'd')
-            config->disk_limited = true;
-        else
-            return -EINVAL;
+    while ((option = getopt(argc, argv, "p:dc:w:g:l:")) >= 0) {
+        switch (option) {
+        case 'p': config->proc = atoi(optarg); break;
+        case 'd': config->disk_limited = true; break;
+        case 'c': finish("copy", arrive_copy(optarg)); break;
+        case 'g': finish("give", (result = arrive_tell(STDOUT_FILENO)) < 0 ? result : arrive_give(optarg)); break;
+        case 'w': result = arrive_wait(optarg, link); take_link(config, "wait", result, link); break;
+        case 'l': result = arrive_listen((uint16_t)atoi(optarg), link); take_link(config, "listen", result, link); break;
+        default: return -EINVAL;
+        }
     }
     return 0;
 }
