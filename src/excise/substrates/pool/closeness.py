@@ -8,7 +8,7 @@ behind cannot be taken back.
 from typing import Literal
 
 from excise.spec import Stage, Step
-from excise.substrates.pool.state import State, deepest, has_siblings
+from excise.substrates.pool.state import State, deepest
 
 Depth = Literal["deps", "repo", "sibling", "image", "base"]
 """What a claim found: how deep the sandbox was, or that it held a sibling."""
@@ -17,7 +17,7 @@ Depth = Literal["deps", "repo", "sibling", "image", "base"]
 def plan(have: State, want: State) -> tuple[Step, ...] | None:
     """What is still to be run in a sandbox that holds `have`, in order; None if nothing leads from there to `want`."""
     done = len(have.steps)
-    if done > len(want.steps) or have.families[0] != want.families[0] or have.family != want.families[done]:
+    if done > len(want.steps) or have.family != want.families[done]:
         return None
     return path(have, want)
 

@@ -25,7 +25,7 @@ GUESSES_S: dict[Kind, float] = {
     "verify": 0.05,
     "close": 0.1,
 }
-"""Before anything was measured. Only their order matters: what is deeper is worth more, and a switch costs less than a clone."""
+"""Before anything was measured. What is deeper is worth more, and a switch costs less than a clone."""
 LAST = 9
 """How many measurements a median is of: enough to forget one that was slow, few enough to follow a host that became so."""
 MOST_KEYS = 4096

@@ -13,6 +13,7 @@ import msgspec
 from excise.spec import Step
 from excise.substrates.pool.closeness import Depth, depth, path
 from excise.substrates.pool.costs import Costs
+from excise.substrates.pool.owners import Owner
 from excise.substrates.pool.state import State
 
 P = TypeVar("P")
@@ -29,10 +30,8 @@ class Entry(msgspec.Struct, Generic[P], eq=False, kw_only=True):
     state: State
     payload: P
     fit: str = ""
-    owner: str | None = None
-    """Whose it is alone; None: nobody's yet."""
-    seen: str = ""
-    """Which secrets its steps saw: `seen_of`. It has an owner then."""
+    owner: Owner | None = None
+    """Whose it is alone; None: nobody's yet. With secrets: those that its steps saw, and that must be the same again."""
     bytes: int = 0
     template: bool = False
     """Not used up by being taken."""
@@ -52,8 +51,7 @@ class _Place(NamedTuple):
     """Whom it may go to."""
 
     fit: str
-    owner: str | None
-    seen: str
+    owner: Owner | None
 
 
 class Shelf(Generic[P]):
@@ -84,8 +82,6 @@ class Shelf(Generic[P]):
         """Shelve it; whoever gave it has it no more."""
         if entry.id in self._entries:
             raise ValueError(f"{entry.id} is on the shelf already: a sandbox is idle once")
-        if entry.seen and entry.owner is None:
-            raise ValueError(f"{entry.id} saw secrets and has no owner: say whose it is")
         place, key = _place(entry), entry.state.key
         self._entries[entry.id] = entry
         self._states.setdefault((place, key), {})[entry.id] = entry
@@ -112,13 +108,11 @@ class Shelf(Generic[P]):
         self._bytes -= entry.bytes
         return entry
 
-    def take_closest(
-        self, want: State, fit: str, owner: str, costs: Costs, fresh_s: float, *, seen: str = ""
-    ) -> Taken[P] | None:
+    def take_closest(self, want: State, fit: str, owner: Owner, costs: Costs, fresh_s: float) -> Taken[P] | None:
         """The entry with the least expected seconds to `want`, taken; None if `fresh_s`, a create, is no worse."""
-        places = [_Place(fit, None, ""), _Place(fit, owner, "")]
-        if seen:
-            places.append(_Place(fit, owner, seen))
+        places = [_Place(fit, None), _Place(fit, Owner(owner.name))]
+        if owner.secrets:
+            places.append(_Place(fit, owner))
         best: Entry[P] | None = None
         best_s = fresh_s
         for entry in self._candidates(want, places):
@@ -159,7 +153,7 @@ class Shelf(Generic[P]):
 
 
 def _place(entry: Entry[P]) -> _Place:
-    return _Place(entry.fit, entry.owner, entry.seen)
+    return _Place(entry.fit, entry.owner)
 
 
 def _newest(alike: dict[str, Entry[P]]) -> Iterator[Entry[P]]:

@@ -5,13 +5,12 @@ source cannot give to a living sandbox is part of the `fit` instead, which must 
 """
 
 import hashlib
-import hmac
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
 
-from excise.spec import Secret, Spec, Stage, Step
+from excise.spec import Spec, Stage, Step
 
 _VERSION = 1
 _DEPTHS = (Stage.BASE, Stage.IMAGE, Stage.REPO, Stage.DEPS)
@@ -30,7 +29,7 @@ class State(NamedTuple):
     keys: tuple[str, ...]
     """`keys[n]` is the state after the first n steps: one more than there are steps."""
     families: tuple[str, ...]
-    """The same with siblings alike: `a` becomes `b` by the steps that `plan` gives if `a.family == b.families[len(a.steps)]`."""
+    """The same with siblings alike: there is a plan from `a` to `b` if and only if `a.family == b.families[len(a.steps)]`."""
 
     @property
     def key(self) -> str:
@@ -106,10 +105,11 @@ def _hash(before: str, what: object) -> str:
     return hashlib.sha256(before.encode() + b"\0" + msgspec.json.encode(what, order="deterministic")).hexdigest()
 
 
-def fit_of(spec: Spec, adopts: Collection[str], secret_key: bytes) -> str:
+def fit_of(spec: Spec, adopts: Collection[str], secrets: bytes) -> str:
     """Of what a claim cannot change: mounts, devices, and the terms that the source does not adopt. "" if there is nothing.
 
     A source that adopts networks opens and closes the build network by itself; one that does not must have been made with it.
+    `secrets`: the keyed digest by which they are compared (owners.py), never a value.
     `isolation` and `needs` are questions to the source as a whole, which answers them the same for all its sandboxes.
     """
     fixed: list[tuple[str, object]] = []
@@ -122,16 +122,8 @@ def fit_of(spec: Spec, adopts: Collection[str], secret_key: bytes) -> str:
     if "network" not in adopts and (spec.network is not None or spec.build_network is not None):
         fixed.append(("network", (spec.network, spec.build_network)))
     if "secrets" not in adopts and spec.secrets:
-        fixed.append(("secrets", seen_of(spec.secrets, secret_key)))
+        fixed.append(("secrets", secrets))
     return _hash("", fixed) if fixed else ""
-
-
-def seen_of(secrets: Mapping[str, Secret], secret_key: bytes) -> str:
-    """Secrets to be compared, never to be known: a hash with a key that this process alone has. "" if there are none."""
-    if not secrets:
-        return ""
-    values = sorted((name, secret.reveal()) for name, secret in secrets.items())
-    return hmac.new(secret_key, msgspec.json.encode(values), hashlib.sha256).hexdigest()
 
 
 def shows_secrets(spec: Spec) -> bool:

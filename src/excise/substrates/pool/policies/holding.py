@@ -1,7 +1,8 @@
 """How many of each state to hold: fixed, by demand, by schedule; and the three joined under the caps."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from statistics import NormalDist
 
 from excise.substrates.pool.policies.view import Coming, Policy, Seen, View
 
@@ -46,8 +47,6 @@ def quantile(mean: float, percentile: float) -> int:
 
 
 def _normal(percentile: float) -> float:
-    from statistics import NormalDist
-
     return NormalDist().inv_cdf(percentile)
 
 
@@ -71,11 +70,40 @@ def _in_order(view: View) -> list[Coming]:
 def targets(view: View, policy: Policy) -> dict[str, int]:
     """How many of each state should be idle: the most that any policy asks for, cut where the caps are.
 
-    Places are given out one by one: first what was fixed, then what is said to come, then what demand asks for, and within
-    each the most saved seconds a byte first. What is claimed has its place already.
+    What is claimed has its place already; the others are given out one by one: first to what was fixed, then to what is said
+    to come, then to demand, the most saved seconds a byte first, and a first one of each before a second of any.
     """
-    ...
-    return {}
+    idle = sum(seen.idle + seen.filling for seen in view.states.values())
+    idle_bytes = sum((seen.idle + seen.filling) * seen.bytes for seen in view.states.values())
+    places = max(0, view.cap - max(0, view.count - idle))
+    free_bytes = math.inf
+    if view.memory_cap_bytes is not None:
+        free_bytes = view.memory_cap_bytes - max(0, view.memory_bytes - idle_bytes)
+    held: dict[str, int] = {}
+    for key in _one_by_one(view, policy):
+        if places <= 0:
+            break
+        if (size := view.states[key].bytes) <= free_bytes:
+            held[key] = held.get(key, 0) + 1
+            places -= 1
+            free_bytes -= size
+    return held
+
+
+def _one_by_one(view: View, policy: Policy) -> Iterator[str]:
+    """Every place that is asked for, in the order in which they are given; none for what an earlier policy asked for too."""
+    asked: dict[str, int] = {}
+    wishes = [fixed(view, policy.fixed), schedule(view)]
+    if policy.percentile is not None:
+        wishes.append(demand(view, policy.percentile))
+    for wish in wishes:
+        order = sorted(wish, key=lambda key: (-worth(view.states[key]), key))
+        if wish is wishes[1]:
+            order = list(wish)  # as they come
+        missing = {key: wish[key] - asked.get(key, 0) for key in order}
+        for turn in range(min(view.cap, max(missing.values(), default=0))):
+            yield from (key for key in order if missing[key] > turn)
+        asked.update({key: max(count, asked.get(key, 0)) for key, count in wish.items()})
 
 
 def worth(seen: Seen) -> float:

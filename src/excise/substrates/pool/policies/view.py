@@ -26,7 +26,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Coming(msgspec.Struct, frozen=True, kw_only=True):
-    """What a trainer says it will ask for: `count` at once, as a GRPO group is. `at_s` on the view's clock; None: next in order."""
+    """What a trainer says it will ask for: `count` at once, as a GRPO group is. `at_s` is of the view's clock; None: next."""
 
     key: str
     count: int
