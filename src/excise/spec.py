@@ -33,8 +33,10 @@ class Step(msgspec.Struct, frozen=True):
     share: bool = True
     """Whether what it leads to may be kept for all sandboxes that want the same, where such is kept; else it is run in each."""
     of: str = ""
-    """What it is about, such as a repository: steps of one `of` are siblings, and `switch` leads from any of them to this one."""
+    """What it is about, such as a repository: steps of one `of`, if they have a `switch`, are siblings."""
     switch: tuple[Command | FileAction, ...] = ()
+    """Leads from any sibling, and what steps with a lock made upon it, to where this step leads; from itself, too. It leaves no
+    trace of the sibling, which may hold what a policy is asked to find, and fails where it cannot."""
     lock: str | None = None
     """What its outcome depends on, as a digest of a lock file: equal steps of equal locks lead to the same over any sibling."""
 
@@ -113,7 +115,11 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     deps: str | None = None
     """A shell script that installs what the repository needs, run after the clone."""
     lock: str | None = None
-    """What `deps` leads to depends on this alone (a digest of the lock file, say), not on the commit: see `Step.lock`."""
+    """What `deps` leads to depends on this alone (a digest of the lock file, say), not on the commit: see `Step.lock`.
+
+    A warm pool may then hand out what `deps` made upon another commit, with the files of this one. Do not say it of a script
+    that copies or compiles the repository itself (`pip install .`; with `-e` it does not): the copy would be of the other.
+    """
     steps: tuple[Step, ...] = ()
     env: Mapping[str, str] = {}
     workdir: str | None = None
@@ -140,6 +146,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         for name, secret in self.secrets.items():
             if not isinstance(secret, Secret):  # pyright: ignore[reportUnnecessaryIsInstance] - who has no type checker
                 raise SpecError(f"the secret {name} is plain text, which logs would show: write Secret(...) around it")
+        if self.lock is not None and not (self.lock and self.deps is not None):
+            raise SpecError(
+                f"lock={self.lock!r} says what deps depends on: give both, and no empty digest, or leave it out"
+            )
 
     def all_steps(self) -> tuple[Step, ...]:
         """Every step in order, those that `repo` and `deps` stand for included."""
@@ -147,13 +157,16 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         if self.repo is not None:
             made.append(_clone_step(self.repo))
         if self.deps is not None:
-            made.append(Step("deps", (Shell(self.deps),), Stage.DEPS))
+            made.append(Step("deps", (Shell(self.deps),), Stage.DEPS, lock=self.lock))
         return (*made, *self.steps)
+
+    def with_steps(self, steps: tuple[Step, ...]) -> "Spec":
+        """The same, with these steps instead of all that it has."""
+        return msgspec.structs.replace(self, repo=None, deps=None, lock=None, steps=steps)
 
     def unshared(self) -> "Spec":
         """The same, with every step run in every sandbox."""
-        alone = (msgspec.structs.replace(step, share=False) for step in self.all_steps())
-        return msgspec.structs.replace(self, repo=None, deps=None, steps=tuple(alone))
+        return self.with_steps(tuple(msgspec.structs.replace(step, share=False) for step in self.all_steps()))
 
 
 def _clone_step(repo: str) -> Step:

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-import msgspec
 
 from excise.action import Exec
 from excise.errors import Unsupported
@@ -33,7 +32,7 @@ test -z "$workdir" || mkdir -p "$workdir"
 
 def without_steps(spec: Spec) -> Spec:
     """What is left to do with a sandbox that begins with a snapshot: the steps are in its files."""
-    return msgspec.structs.replace(spec, repo=None, deps=None, steps=())
+    return spec.with_steps(())
 
 
 class Lives:

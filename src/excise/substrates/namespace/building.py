@@ -53,7 +53,7 @@ class Builder:
 @asynccontextmanager
 async def _upper(spec: Spec, image: Image, make: Make, step: Step, below: tuple[Path, ...]) -> AsyncGenerator[int]:
     """What the step wrote. Its processes, its /tmp and its network are gone by then."""
-    alone = msgspec.structs.replace(spec, repo=None, deps=None, steps=(step,), boot=(), ready=())
+    alone = msgspec.structs.replace(spec.with_steps((step,)), boot=(), ready=())
     handle = await make(Start(alone, msgspec.structs.replace(image, over=below), is_step=True))
     try:
         await handle.ready()

@@ -137,11 +137,7 @@ def ahead(spec: Spec, count: int, adopts: Collection[str]) -> Spec:
     Nothing is booted and no ready command run, nor is a secret shown, unless the source can give it in no other way.
     """
     return msgspec.structs.replace(
-        spec,
-        repo=None,
-        deps=None,
-        lock=None,
-        steps=spec.all_steps()[:count],
+        spec.with_steps(spec.all_steps()[:count]),
         boot=(),
         ready=(),
         labels={},
