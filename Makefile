@@ -14,10 +14,10 @@ MACHINES  := $(if $(COMPILER),$(HOST)) $(if $(shell command -v $(OTHER)-linux-gn
 tools      = $(if $(filter $(HOST),$(1)),,$(1)-linux-gnu-)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup consumers results measure test lint native programs clean
+.PHONY: help setup consumers substrates substrates-down results measure test lint native programs clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMPS)/dev programs ## .venv with excise and what its tests need; leaves .venv/bin/excise
 
@@ -42,6 +42,13 @@ results: $(STAMPS)/dev ## RUN=directory, a finished run of the plan paper, as do
 consumers: setup ## what the tests of programs over the seam need besides: mini-swe-agent, without its model clients
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[consumers]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'mini-swe-agent>=2.4,<3'
+
+# What it starts outlives make; what it builds is kept outside of the repository, by version.
+substrates: $(STAMPS)/user programs ## as root: a Docker daemon and a real Kubernetes cluster of one node, brought up or mended
+	@$(BIN)/python -m cluster up
+
+substrates-down: $(STAMPS)/user ## remove that cluster, and that daemon if it was not there before
+	@$(BIN)/python -m cluster down
 
 native: ## the two C programs, for each machine a compiler is here for
 	$(if $(COMPILER),,$(error no C compiler was found: run 'apt-get install gcc libc6-dev' and try again))

@@ -87,8 +87,8 @@ def test_the_version_is_the_same_everywhere() -> None:
 
 
 def test_make_targets_that_documents_name_exist() -> None:
-    targets = set(re.findall(r"^([a-z]+):", text("Makefile"), re.MULTILINE))
-    named = {target for document in DOCUMENTS for target in re.findall(r"(?m)(?:^ {4}|`)make ([a-z]+)", text(document))}
+    targets = set(re.findall(r"^([a-z-]+):", text("Makefile"), re.MULTILINE))
+    named = {target for document in DOCUMENTS for target in re.findall(r"(?m)(?:^ {4}|`)make ([a-z-]+)", text(document))}
     assert {"measure", "test"} <= named
     assert named <= targets
 

@@ -1,5 +1,6 @@
 """Where the two C programs are: in the package itself, a directory for each kind of machine they run on."""
 
+import hashlib
 import platform
 from pathlib import Path
 from typing import Literal
@@ -19,3 +20,9 @@ def program(name: Program, machine: str | None = None) -> Path:
             f"{name} for {machine} is not built: run `make native`, which needs a C compiler, or install a wheel"
         )
     return path
+
+
+def guest_image(machine: str | None = None) -> str:
+    """The image that holds the guest and nothing else, at /excise-guest; a guest that was built anew has another tag."""
+    digest = hashlib.sha256(program("excise-guest", machine).read_bytes()).hexdigest()
+    return f"excise/guest:{digest[:12]}"

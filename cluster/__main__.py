@@ -1,0 +1,46 @@
+"""python -m cluster up | down | build | kubeconfig"""
+
+import fcntl
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cluster.binaries import programs
+from cluster.down import down
+from cluster.errors import ClusterError
+from cluster.places import Places, places
+from cluster.up import check, up
+
+
+@contextmanager
+def _alone(lock: Path) -> Generator[None]:
+    """Two at once would start everything twice: the second waits for the first, and finds it done."""
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def main(words: list[str], here: Places) -> int:
+    if words == ["kubeconfig"]:
+        print(here.kubeconfig)
+        return 0
+    if words not in (["up"], ["down"], ["build"]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    try:
+        if words == ["build"]:
+            programs()
+            return 0
+        check()
+        here.run.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(here.run.with_suffix(".lock")):
+            (up if words == ["up"] else down)(here)
+    except ClusterError as error:
+        print(f"make substrates: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], places()))

@@ -1,0 +1,100 @@
+"""Bringing the cluster up, or mending what is missing of it: every step looks first whether it is done."""
+
+import os
+import shutil
+import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from cluster import api, certificates, daemons, docker, groups, images, kernel, network, parts, settings
+from cluster.binaries import programs, version
+from cluster.errors import ClusterError
+from cluster.places import NODE, Places
+
+READY_S = 120.0
+_NEEDED = {
+    "etcd": "etcd-server",
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "runc": "runc",
+    "openssl": "openssl",
+    "ip": "iproute2",
+    "iptables": "iptables",
+    str(settings.CNI_PROGRAMS / "bridge"): "containernetworking-plugins",
+}
+
+
+def up(places: Places) -> None:
+    """All of it runs and the node is ready, or a ClusterError says what to do."""
+    began = time.monotonic()
+    check()
+    built = programs()
+    _prepare(places)
+    started = _start(places, built)
+    api.wait(places.certificates, "/api/v1/nodes", NODE, api.node_is_ready, READY_S)
+    api.wait(places.certificates, "/api/v1/namespaces/default/serviceaccounts", "default", bool, READY_S)
+    took_s = time.monotonic() - began
+    if started:
+        print(f"Kubernetes {version()}: node ready {took_s:.1f} s after the start")
+    else:
+        print(f"Kubernetes {version()} is up already")
+    print(f"export KUBECONFIG={places.kubeconfig}", flush=True)
+
+
+def check() -> None:
+    """What has to be installed, all of what is missing at once."""
+    if os.geteuid() != 0:
+        raise ClusterError("a cluster takes root: run `make substrates` as root")
+    missing = sorted({package for command, package in _NEEDED.items() if shutil.which(command) is None})
+    if missing:
+        raise ClusterError(f"some programs are missing: run 'apt-get install {' '.join(missing)}' and try again")
+
+
+def _prepare(places: Places) -> None:
+    places.run.mkdir(mode=0o755, parents=True, exist_ok=True)
+    if not places.certificates.exists():
+        shutil.rmtree(places.data, ignore_errors=True)  # of a cluster that a reboot ended: its keys are gone
+    places.data.mkdir(mode=0o711, parents=True, exist_ok=True)
+    _refuse_overlay(places.data)
+    kernel.note(places.run / "kernel.json")
+    certificates.make(places.certificates)
+    settings.write(places)
+    groups.make()
+    network.make()
+    kernel.forward()
+
+
+def _refuse_overlay(directory: Path) -> None:
+    kind = subprocess.run(["stat", "-f", "-c", "%T", str(directory)], capture_output=True, text=True, check=True).stdout.strip()
+    if kind == "overlayfs":
+        raise ClusterError(
+            f"{directory} is on an overlay, where no container can be: set EXCISE_SUBSTRATES to a directory on a disk"
+        )
+
+
+def _start(places: Places, built: Path) -> bool:
+    """Whether anything had to be. What does not wait for each other is started together."""
+    with ThreadPoolExecutor() as together:
+        engine = together.submit(_docker, places)
+        store = together.submit(daemons.ensure, parts.etcd(places), places)
+        runtime = together.submit(daemons.ensure, parts.containerd(places), places)
+        runtime.result()
+        imported = together.submit(_images, places)
+        store.result()
+        started = [daemons.ensure(parts.apiserver(places, built), places)]
+        rest = [part(places, built) for part in (parts.controller_manager, parts.scheduler, parts.kubelet)]
+        started += together.map(lambda part: daemons.ensure(part, places), rest)
+        return any([*started, engine.result(), store.result(), runtime.result(), imported.result()])
+
+
+def _docker(places: Places) -> bool:
+    return not docker.answers() and daemons.ensure(docker.part(places), places)
+
+
+def _images(places: Places) -> bool:
+    began = time.monotonic()
+    imported = images.ensure(places)
+    if imported:
+        print(f"{'images':<24} imported in {time.monotonic() - began:.1f} s: {' '.join(imported)}", flush=True)
+    return bool(imported)
