@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-
 from excise.action import Exec
 from excise.errors import Unsupported
 from excise.handles import finish
