@@ -79,6 +79,11 @@ async def make_ready(
     answer = await handle.run(first if first is not None else Exec(("true",), timeout_s=60))
     if not answer.ok:
         raise _no_first_result(answer, spec)
+    await prepare(handle, spec, built)
+
+
+async def prepare(handle: Handle, spec: Spec, built: Callable[[], Awaitable[None]] | None = None) -> None:
+    """The spec's steps, boot commands and ready probes, in a sandbox that has answered before; `built` as above."""
     steps = spec.all_steps()
     if steps:
         begin_stage(SETUP)

@@ -12,6 +12,9 @@ from excise.action import Action, Command, Event, Observation, Shell
 from excise.errors import SpecError, Unsupported
 from excise.spec import Allow, Kernel, Spec
 
+Term = Literal["memory_bytes", "cpus", "pids", "disk_bytes", "inodes", "network", "secrets"]
+"""What a rollout brings along to a state: a field of its spec, or of its limits."""
+
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What a substrate can do, as data, before anything is created. What is not declared raises Unsupported."""
@@ -24,8 +27,11 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What `diff` compares with: the sandbox's own start, any snapshot that was taken of it."""
     keeps_steps: bool = False
     """What a spec's steps lead to is kept, and later sandboxes begin with it; a step that says `share=False` is run in each."""
-    adopts: frozenset[Literal["limits", "network", "secrets"]] = frozenset()
-    """Which of a spec's terms a living sandbox can take on: `adopt`."""
+    adopts: frozenset[Term] = frozenset()
+    """Which of a spec's terms a living sandbox can take on: `adopt`; limits one by one, for a disk is harder to change.
+
+    A spec whose `needs` name this is made into a sandbox that is prepared for it: else it may refuse to take on what it
+    has nothing for, such as a limit where it has none."""
     stream: bool = False
     """`start`: output as it comes, stdin while it runs, signals."""
     sessions: bool = False
@@ -207,7 +213,9 @@ class Handle(Protocol):
     async def adopt(self, spec: Spec) -> None:
         """From now on it is a sandbox of `spec`, whose state it has but for `spec.steps`: the next `ready` runs these.
 
-        Limits, network and secrets are taken on if Capabilities.adopts names them, and must be equal otherwise: SpecError.
+        Each limit, network and secrets are taken on if Capabilities.adopts names them, and must be equal otherwise; image,
+        env, workdir, user, mounts and devices must be equal in any case: SpecError. Its network is `build_network` until
+        `ready` has run the steps. What ran in it before may be ended. Given up half-way, the sandbox is lost.
         """
         ...
 

@@ -96,7 +96,7 @@ def test_more_separation_than_was_asked_for_is_fine(wanted: Kernel, there: Kerne
 
 @pytest.mark.parametrize("name", ["teleport", "kernel", "versions", "has", ""])
 def test_an_ability_nobody_has_is_a_mistake_in_the_spec(name: str) -> None:
-    with pytest.raises(SpecError, match=f"no ability is called '{name}'; there are: attach, background, .*users"):
+    with pytest.raises(SpecError, match=f"no ability is called '{name}'; there are: adopts, attach, background, .*users"):
         require(Spec(needs=frozenset({name})), ALL, "x")
 
 

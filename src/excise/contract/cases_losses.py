@@ -127,6 +127,8 @@ async def closed_handle_is_lost(bench: Bench) -> None:
         "run": partial(handle.run, Shell(scripts.TRUE)),
         "renew": partial(handle.renew, 60.0),
         "ready": handle.ready,
+        "alive": handle.alive,
+        "adopt": partial(handle.adopt, bench.spec),
     }
     for what, verb in verbs.items():
         try:

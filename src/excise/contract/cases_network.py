@@ -57,7 +57,7 @@ def _own_address() -> str:
 
 
 @contextmanager
-def _answering(says: str) -> Generator[_Server]:
+def answering(says: str) -> Generator[_Server]:
     """A server on this host. In a thread: the event loop's clock may be a virtual one."""
     with _Server(says) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
@@ -69,7 +69,7 @@ def _answering(says: str) -> Generator[_Server]:
             thread.join()
 
 
-def _fetch(server: _Server, **env: str) -> Exec:
+def fetch(server: _Server, **env: str) -> Exec:
     host, port = server.place
     return sh(scripts.FETCH, host, str(port), env=env, timeout_s=20)
 
@@ -80,14 +80,14 @@ def _fetch(server: _Server, **env: str) -> Exec:
     needs=("network.allow",),
 )
 async def network_allow(bench: Bench) -> None:
-    with _answering(bench.nonce) as listed, _answering(bench.nonce) as other:
+    with answering(bench.nonce) as listed, answering(bench.nonce) as other:
         host, port = listed.place
         box = await bench.sandbox(network=Allow((host,), (port,)))
-        equal((await box.run(_fetch(listed))).stdout.decode(), bench.nonce, "what a listed server says")
+        equal((await box.run(fetch(listed))).stdout.decode(), bench.nonce, "what a listed server says")
         for how in ({}, DIRECTLY):
-            expect(not (await box.run(_fetch(other, **how))).ok, "a port that is not listed is reached")
+            expect(not (await box.run(fetch(other, **how))).ok, "a port that is not listed is reached")
         box = await bench.sandbox(network=Allow(("192.0.2.1",), (port,)))
-        expect(not (await box.run(_fetch(listed))).ok, "a host that is not listed is reached")
+        expect(not (await box.run(fetch(listed))).ok, "a host that is not listed is reached")
         equal((listed.asked, other.asked), (1, 0), "how often the listed and the other server were asked")
 
 
@@ -97,12 +97,12 @@ async def network_allow(bench: Bench) -> None:
     needs=("build_network", "network.allow", "network.none"),
 )
 async def build_network(bench: Bench) -> None:
-    with _answering(bench.nonce) as server:
+    with answering(bench.nonce) as server:
         host, port = server.place
-        fetch = Step("fetch", (sh(scripts.FETCH_IN_STEP, host, str(port), timeout_s=20),))
-        box = await bench.sandbox(network="none", build_network=Allow((host,), (port,)), steps=(*bench.spec.steps, fetch))
+        step = Step("fetch", (sh(scripts.FETCH_IN_STEP, host, str(port), timeout_s=20),))
+        box = await bench.sandbox(network="none", build_network=Allow((host,), (port,)), steps=(*bench.spec.steps, step))
         equal((await box.read("fetched")).decode(), bench.nonce, "what a step fetched")
         by_then = (await box.read("proxy")).decode()
         for how in ({}, DIRECTLY, {"http_proxy": by_then}):
-            expect(not (await box.run(_fetch(server, **how))).ok, "an action has the steps' network")
+            expect(not (await box.run(fetch(server, **how))).ok, "an action has the steps' network")
         equal(server.asked, 1, "how often the server was asked")

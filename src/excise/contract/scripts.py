@@ -91,6 +91,9 @@ PRINT_TOKEN = 'printf %s "$TOKEN"'  # noqa: S105 - no password, a variable's nam
 BOOT = f"sleep 0.2; touch up; {BEAT}"
 IS_UP = "test -e up"
 COUNT_PROBE = "echo probe >> probes"
+CAT_PROBES = "cat probes"
+CAT_ORDER = "cat order"
+CAT_FETCHED = "cat fetched"
 NEVER_READY = "false"
 SHOW_PLAIN = 'echo "[$plain]"'
 SET_PLAIN = "plain=one"

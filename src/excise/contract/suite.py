@@ -12,6 +12,7 @@ import msgspec
 
 from excise.contract import (
     cases_abilities,
+    cases_adopt,
     cases_apart,
     cases_commands,
     cases_diff,
@@ -62,6 +63,7 @@ GROUPS: dict[str, tuple[Case, ...]] = {
     "file": _cases_of(cases_files),
     "apart": _cases_of(cases_apart),
     "network": _cases_of(cases_network),
+    "adopt": _cases_of(cases_adopt),
     "ability": _cases_of(cases_abilities),
 }
 CASES: tuple[Case, ...] = tuple(case for group in GROUPS.values() for case in group)

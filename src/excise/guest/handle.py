@@ -8,12 +8,13 @@ from functools import partial
 import msgspec
 
 from excise.action import KEEP_ALL, Action, Batch, Command, Exec, FileAction, List, Observation, Read, Shell, Stat
+from excise.adoption import require_adoption
 from excise.errors import SandboxLost
 from excise.guest import encode, wire
 from excise.guest.exchange import Collected, Exchange, Held, Request
 from excise.guest.link import Link
 from excise.guest.process import GuestConnection, GuestProcess, check_file, feed_tar, file_error, observation, read_tar
-from excise.handles import Undeclared, combine, environment, finish, make_ready, without_secrets
+from excise.handles import Undeclared, combine, environment, finish, make_ready, prepare, without_secrets
 from excise.spec import Spec
 from excise.substrate import Capabilities, Connection, Process, require_command, unsupported
 
@@ -46,12 +47,13 @@ class GuestHandle(Undeclared):
         self._closing: asyncio.Task[None] | None = None
         self._readying = asyncio.Lock()
         self._is_ready = ready
+        self._adopted = False
+        """Its first command was answered before it became what it is now."""
+        self._image_env = image_env
         self.base = environment(image_env, spec)
         """The variables every action has."""
         self.sessions: set[str] = set()
         """The names that were used in this life."""
-        # A terminal's programs want to know its kind; the image or the spec may have said it already.
-        self._terminal = b"" if "TERM" in self.base else wire.variable("TERM", "xterm")
         self._cwd, self._user = cwd, user
         self.greet(link)
 
@@ -59,6 +61,8 @@ class GuestHandle(Undeclared):
         """Begin a life on this link, the only one from now on. `root`: in another root, which the guest is given."""
         self.link = link
         self.sessions.clear()
+        # A terminal's programs want to know its kind; the image or the spec may have said it already.
+        self._terminal = b"" if "TERM" in self.base else wire.variable("TERM", "xterm")
         link.conceal = partial(without_secrets, spec=self._spec)
         link.greet(self.base, self._cwd, self._user, root=root)
 
@@ -71,10 +75,51 @@ class GuestHandle(Undeclared):
                 self._is_ready = True
 
     async def _make_ready(self) -> None:
-        await make_ready(self, self._spec, _STREAM_TRUE, self._built)
+        if self._adopted:
+            await prepare(self, self._spec, self._built)
+        else:
+            await make_ready(self, self._spec, _STREAM_TRUE, self._built)
 
     async def _built(self) -> None:
         """The spec's steps are done; for a substrate whose sandboxes change then."""
+
+    # ---- another spec's
+
+    async def alive(self) -> None:
+        await self.link.answer()
+
+    async def adopt(self, spec: Spec) -> None:
+        async with self._readying:
+            self.link.check()
+            require_adoption(self._made_of, spec, self._capabilities, self._address)
+            self._require_fit(spec)
+            try:
+                await self._take_on(spec)
+            except BaseException as error:
+                self.link.fail(f"it was given another spec, and given up half-way ({type(error).__name__}); make another one")
+                raise
+            self._adopted, self._is_ready = self._adopted or self._is_ready, False
+
+    @property
+    def _made_of(self) -> Spec:
+        """The spec as it was asked for."""
+        return self._spec
+
+    def _require_fit(self, spec: Spec) -> None:
+        """Refuse what this one sandbox has nothing for."""
+
+    async def _take_on(self, spec: Spec) -> None:
+        """The terms of `spec`, which was found fit."""
+        await self._become(spec, self._image_env)
+
+    async def _become(self, spec: Spec, image_env: Mapping[str, str]) -> None:
+        """Its variables and secrets. Where they change, a life begins with them: nothing of the one before runs on."""
+        self._spec, self._image_env = spec, image_env
+        self.link.conceal = partial(without_secrets, spec=spec)
+        if (base := environment(image_env, spec)) != self.base:
+            self.base = base
+            self.greet(self.link)
+            await self.link.greeted()
 
     # ---- actions
 

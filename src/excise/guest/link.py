@@ -11,6 +11,7 @@ from typing import Protocol
 from excise.errors import SandboxLost
 from excise.guest import wire
 from excise.guest.carrier import Carrier
+from excise.guest.question import Question
 
 _FULL_BYTES = wire.WINDOW
 _LAST_ID = (1 << 32) - 1
@@ -81,6 +82,15 @@ class Link:
             self._answer = asyncio.get_running_loop().create_future()
             await self._answer
             self.check()
+
+    async def answer(self) -> None:
+        """One frame out and one back: a guest that is dead, stopped or stuck does not answer."""
+        id = self.number()  # noqa: A001 - what a frame's id is called
+        asked = Question()
+        # That nothing of an action is left which never was is what a guest says at once, and itself.
+        self.open(((id, asked),), wire.frame(wire.KILL, id, self.epoch))
+        if not await asked.answered:
+            raise SandboxLost(self.reason or "the sandbox was reset while it was asked whether it lives")
 
     async def freeze(self) -> None:
         """Return when every process inside stands still. What is asked for until `thaw` is sent then."""

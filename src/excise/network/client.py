@@ -6,7 +6,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -50,10 +50,23 @@ def policy_of(network: Network | None) -> Policy:
     return Policy("open") if network == "open" else Policy("none")
 
 
-def phases(spec: Spec) -> tuple[Policy, Policy]:
+class Phases(NamedTuple):
     """The policies of a spec's steps and of its actions."""
+
+    build: Policy
+    run: Policy
+
+    def dressed(self, spec: Spec, env: Mapping[str, str]) -> tuple[Spec, Mapping[str, str]]:
+        """`spec` and the variables of its image with those by which the proxy is found, in either, as is needed."""
+        if self.run.mode != "none":
+            return spec, {**env, **variables()}
+        return (spec if self.build.mode == "none" else for_steps(spec)), env
+
+
+def phases(spec: Spec, *, built: bool = False) -> Phases:
+    """`built`: there are no steps to run."""
     run = policy_of(spec.network)
-    return (run if spec.build_network is None else policy_of(spec.build_network)), run
+    return Phases(run if built or spec.build_network is None else policy_of(spec.build_network), run)
 
 
 def for_steps(spec: Spec) -> Spec:
@@ -63,7 +76,7 @@ def for_steps(spec: Spec) -> Spec:
         msgspec.structs.replace(step, actions=tuple(_with_variables(action, found) for action in step.actions))
         for step in spec.all_steps()
     )
-    return msgspec.structs.replace(spec, repo=None, deps=None, steps=steps)
+    return spec.with_steps(steps)
 
 
 def _with_variables(action: Command | FileAction, found: Mapping[str, str]) -> Command | FileAction:

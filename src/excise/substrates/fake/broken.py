@@ -3,6 +3,15 @@
 from collections.abc import Mapping
 
 BROKEN: Mapping[str, str] = {
+    "adopt-refuses-what-differs": "adopt takes every spec as it comes.",
+    "adopted-boot-and-ready": "What was adopted starts no boot commands.",
+    "adopted-disk-limit-holds": "adopt leaves the disk as large as it was.",
+    "adopted-memory-limit-holds": "adopt leaves the memory as large as it was.",
+    "adopted-network-holds": "What was adopted keeps the network of its steps.",
+    "adopted-pids-limit-holds": "adopt leaves the limit on processes as it was.",
+    "adopted-secrets-reach": "adopt leaves secrets as they were.",
+    "adopted-steps-run-once": "Steps left to do are run twice.",
+    "alive-tells-the-dead": "alive returns, whatever there is.",
     "answers-when-main-ends": "An answer waits until whatever the action left running has ended too.",
     "argv-exact": "A script's arguments are joined with spaces and split again.",
     "attach-finds-it": "attach makes a new sandbox, whatever the id.",
@@ -42,6 +51,7 @@ BROKEN: Mapping[str, str] = {
     "kept-snapshot-is-listed": "No snapshot is listed.",
     "large-output": "Output beyond 32 MiB is dropped.",
     "left-running-lives-on": "What an action leaves running is killed when it is answered.",
+    "lifted-limits-are-lifted": "adopt takes on limits, and lifts none.",
     "list-and-stat": "list is unsorted, and stat follows links.",
     "list-by-label": "list ignores labels.",
     "lost-is-not-a-result": "An action whose sandbox dies under it is told as killed by a signal.",
@@ -67,6 +77,7 @@ BROKEN: Mapping[str, str] = {
     "renew-lease": "renew does nothing.",
     "request-id-is-idempotent": "The same request_id makes another sandbox.",
     "reset-forgets-sessions": "reset brings the files back and leaves sessions as they are.",
+    "reset-keeps-adopted-terms": "A reset forgets the secrets that were adopted.",
     "reset-kills-processes": "reset brings the files back and leaves processes running.",
     "reset-restores-files": "reset leaves the files as they are.",
     "reset-runs-boot": "reset starts nothing.",

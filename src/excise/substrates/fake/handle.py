@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from excise.action import Action, Batch, Command, End, Exec, FileAction, Observation, Shell
+from excise.adoption import require_adoption
 from excise.errors import CreateError, SandboxLost
-from excise.handles import combine, failed_file, make_ready, observe, start_up
+from excise.handles import combine, failed_file, make_ready, observe, prepare, start_up
 from excise.spec import Spec
 from excise.substrate import Change, Connection, SessionState, Snapshot
 from excise.substrates.fake.connection import FakeConnection
@@ -47,7 +48,7 @@ class FakeHandle:
         self._parent = parent
         """The snapshot this state came from: its steps were done then."""
         self._prepared = parent is not None
-        self._is_ready = False
+        self._is_ready = self._adopted = False
         self._began_as = life.machine.tree
         """As the files were when it was ready or last reset."""
         self._getting_ready = asyncio.Lock()
@@ -80,22 +81,27 @@ class FakeHandle:
             if self._is_ready:
                 return
             await self._substrate.chance.take(self._substrate.ready_s)
-            spec = self._scripted()
-            if self._prepared:
-                await start_up(self, spec)
-            else:
-                self.machine.network = spec.build_network or spec.network or "none"
-                try:
-                    await make_ready(self, spec, built=self._built)
-                except CreateError:
-                    if "failed-step-is-create-error" not in self._broken:
-                        raise
+            await self._make_ready(self._scripted())
             self._began_as = self.machine.tree.copy()
             self._is_ready = True
 
+    async def _make_ready(self, spec: Spec) -> None:
+        if self._prepared and not self._adopted:
+            await start_up(self, spec)
+            return
+        self.machine.network = spec.build_network or spec.network or "none"
+        try:
+            if self._adopted:
+                await prepare(self, spec, built=self._built)
+            else:
+                await make_ready(self, spec, built=self._built)
+        except CreateError:
+            if "failed-step-is-create-error" not in self._broken:
+                raise
+
     async def _built(self) -> None:
         """The steps are done, and have had their network."""
-        if "build-network" not in self._broken:
+        if "build-network" not in self._broken and not (self._adopted and "adopted-network-holds" in self._broken):
             self.machine.network = self.spec.network or "none"
 
     def _scripted(self) -> Spec:
@@ -107,7 +113,33 @@ class FakeHandle:
             spec = msgspec.structs.replace(spec, boot=())
         if "ready-keeps-its-deadline" in self._broken:
             spec = msgspec.structs.replace(spec, ready=())
+        if self._adopted and "adopted-steps-run-once" in self._broken:
+            spec = msgspec.structs.replace(spec, steps=spec.steps * 2)
+        if self._adopted and "adopted-boot-and-ready" in self._broken:
+            spec = msgspec.structs.replace(spec, boot=())
         return spec
+
+    # ---- another spec's
+
+    async def alive(self) -> None:
+        if "alive-tells-the-dead" in self._broken:
+            return
+        life = await self._dispatch()
+        while life.machine.paused and life.machine.gone is None:
+            await life.machine.changed.wait()  # one that stands still does not answer
+        self._live()
+
+    async def adopt(self, spec: Spec) -> None:
+        life = await self._dispatch()
+        if "adopt-refuses-what-differs" not in self._broken:
+            require_adoption(self.spec, spec, self._substrate.capabilities, self._substrate.address)
+        async with self._getting_ready:
+            if spec.secrets or self.spec.secrets:  # processes have their variables from their beginning: these end
+                life.end("the sandbox was given other secrets while the action ran")
+                await life.machine.unwound()
+                life = self._life = self._substrate.life(life.machine.tree, life.spec)
+            life.take_on(spec)
+            self._adopted, self._is_ready = self._adopted or self._is_ready, False
 
     # ---- actions
 
@@ -238,6 +270,8 @@ class FakeHandle:
             old.end("the sandbox was reset while the action ran")
         await old.machine.unwound()
         self._life = self._substrate.life(tree, self.spec, sessions)
+        if self._adopted and "reset-keeps-adopted-terms" in self._broken:
+            self._life.take_on(msgspec.structs.replace(self.spec, secrets={}))
 
     async def diff(self, since: Snapshot | None, *, contents: bool = False) -> tuple[Change, ...]:
         life = await self._dispatch()

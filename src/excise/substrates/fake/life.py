@@ -11,7 +11,7 @@ from excise.action import Command, Exec, Shell
 from excise.errors import SandboxLost, SpecError
 from excise.handles import environment
 from excise.session_state import kept
-from excise.spec import Spec
+from excise.spec import Limits, Spec
 from excise.substrate import SessionState
 from excise.substrates.fake.file_actions import FileWork
 from excise.substrates.fake.files import ROOT, SEARCH, Tree, Who
@@ -22,6 +22,13 @@ from excise.substrates.fake.pipes import ReadEnd, Stream, WriteEnd
 from excise.substrates.fake.proc import Body, Descriptors, Job, Proc, Program
 from excise.substrates.fake.process import FakeProcess, Wires
 from excise.substrates.fake.sessions import Session, SessionCommand, SessionShell, refuse_options
+
+_NOT_TAKEN_ON = {
+    "adopted-memory-limit-holds": "limits",
+    "adopted-pids-limit-holds": "limits",
+    "adopted-disk-limit-holds": "limits",
+    "adopted-secrets-reach": "secrets",
+}
 
 
 class Life:
@@ -48,6 +55,21 @@ class Life:
         self._carried: dict[str, SessionState] = {}
         """How sessions begin that a snapshot had."""
         self._under_way: set[FakeProcess] = set()
+
+    def take_on(self, spec: Spec) -> None:
+        """Be a life of `spec`, on its terms: but for those that are kept as they were because that is what is broken."""
+        terms, before = spec, self.spec
+        for name, field in _NOT_TAKEN_ON.items():
+            if name in self.broken:
+                terms = msgspec.structs.replace(terms, **{field: getattr(before, field)})
+        if "lifted-limits-are-lifted" in self.broken:
+            kept = {name: getattr(spec.limits, name) or getattr(before.limits, name) for name in Limits.__struct_fields__}
+            terms = msgspec.structs.replace(terms, limits=Limits(**kept))
+        self.spec = terms
+        limit(self.machine.tree, terms.limits)
+        self.machine.limits = terms.limits
+        self.machine.account()
+        self.machine.network = terms.network or "none"
 
     def end(self, reason: str) -> None:
         """Every process is dead when this returns, and whoever waits for an answer hears that there is none."""

@@ -38,6 +38,7 @@ CAPABILITIES: Final = Capabilities(
     isolates=frozenset({"files", "processes", "network", "ipc", "users"}),
     snapshot="files",
     diff=frozenset({"start", "snapshot"}),
+    adopts=frozenset({"memory_bytes", "pids", "disk_bytes", "inodes", "network", "secrets"}),
     stream=True,
     sessions=True,
     pty=True,
@@ -102,8 +103,12 @@ class FakeSubstrate:
     def address(self) -> str:
         return self._address
 
-    async def probe(self) -> Capabilities:
+    @property
+    def capabilities(self) -> Capabilities:
         return CAPABILITIES
+
+    async def probe(self) -> Capabilities:
+        return self.capabilities
 
     def install(self, name: str, program: Program) -> None:
         """Put a program of your own into the image of sandboxes made from now on: `async def pytest(proc, argv) -> int`."""

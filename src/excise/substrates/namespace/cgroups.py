@@ -59,17 +59,23 @@ class Groups(msgspec.Struct, frozen=True):
         """Names of `Limits` fields, for Capabilities."""
         return frozenset(CONTROLLERS[controller] for controller in self.parents)
 
-    def plan(self, limits: Limits, name: str, home: str) -> tuple[Cgroup, ...]:
-        """The groups of a sandbox called `name`, of the launcher whose home is `home`: only those its limits need. What is not
-        enforced was refused before."""
+    def places(self, limits: Limits, name: str, home: str, *, every: bool = False) -> dict[str, Path]:
+        """Where the groups of a sandbox called `name` are, of the launcher whose home is `home`: those its limits need, or
+        `every` one that there can be."""
+        wanted = [name for name, field in CONTROLLERS.items() if every or getattr(limits, field) is not None]
+        return {
+            controller: self.parents[controller] / (home if self.version[controller] == 2 else "") / name
+            for controller in wanted
+            if controller in self.parents
+        }
+
+    def plan(self, limits: Limits, name: str, home: str, *, every: bool = False) -> tuple[Cgroup, ...]:
+        """These groups, and what holds them to `limits`. What is not enforced was refused before."""
         directories: dict[Path, list[tuple[str, str]]] = {}
-        for controller, field in CONTROLLERS.items():
-            value = getattr(limits, field)
-            if value is None or controller not in self.parents:
-                continue
-            version = self.version[controller]
-            place = self.parents[controller] / home if version == 2 else self.parents[controller]
-            directories.setdefault(place / name, []).extend(values(controller, value, version, swap=self.swap))
+        for controller, place in self.places(limits, name, home, every=every).items():
+            written = directories.setdefault(place, [])
+            if (value := getattr(limits, CONTROLLERS[controller])) is not None:
+                written += values(controller, value, self.version[controller], swap=self.swap)
         return tuple(Cgroup(str(place), tuple(written), self._given(place)) for place, written in directories.items())
 
     def _given(self, group: Path) -> tuple[str, ...] | None:
@@ -77,8 +83,10 @@ class Groups(msgspec.Struct, frozen=True):
         return unified if any(self.parents[name] == group.parents[1] for name in unified) else None
 
 
-def values(controller: str, value: float, version: int, *, swap: bool) -> tuple[tuple[str, str], ...]:
-    """What is written to hold a controller to `value`, in the order the kernel wants."""
+def values(controller: str, value: float | None, version: int, *, swap: bool) -> tuple[tuple[str, str], ...]:
+    """What is written to hold a controller to `value`, in the order the kernel wants; None: to nothing."""
+    if value is None:
+        return _unlimited(controller, version, swap=swap)
     if controller == "pids":
         return (("pids.max", str(min(value, _MOST_PIDS))),)
     if controller == "cpu":
@@ -89,6 +97,13 @@ def values(controller: str, value: float, version: int, *, swap: bool) -> tuple[
     if version == 2:
         return ("memory.max", str(value)), *((("memory.swap.max", "0"),) if swap else ())
     return ("memory.limit_in_bytes", str(value)), *((("memory.memsw.limit_in_bytes", str(value)),) if swap else ())
+
+
+def _unlimited(controller: str, version: int, *, swap: bool) -> tuple[tuple[str, str], ...]:
+    limited = values(controller, 1, version, swap=swap)
+    if version == 2 or controller == "pids":
+        return tuple((file, "max") for file, _ in limited)
+    return tuple((file, "-1") for file, _ in limited if file != "cpu.cfs_period_us")
 
 
 def new_name(owner_pid: int, kind: str = "namespace") -> str:

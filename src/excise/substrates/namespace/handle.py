@@ -4,46 +4,77 @@ import asyncio
 import contextvars
 from typing import Any
 
-import msgspec
-
 from excise.guest.handle import GuestHandle
 from excise.handles import make_ready, start_up
-from excise.network.client import Door, Proxies
+from excise.network.client import Phases, phases
 from excise.network.policy import Policy
 from excise.session_state import give_sessions, read_sessions
+from excise.spec import Spec
 from excise.substrate import Change, Snapshot, unsupported
+from excise.substrates.namespace.limiting import Limiting
 from excise.substrates.namespace.request import Answer
 from excise.substrates.namespace.roots import Roots, refusal
 from excise.substrates.namespace.snapshots import Kept
 from excise.substrates.namespace.states import Shared, Start, States
+from excise.substrates.namespace.way_out import WayOut
 
 
 class NamespaceHandle(GuestHandle):
     """Ends with the process that made it, or with its lease, whichever is first."""
 
-    def __init__(self, *args: Any, lease_s: float, start: Start, roots: Roots, shared: Shared, **more: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        lease_s: float,
+        start: Start,
+        roots: Roots,
+        shared: Shared,
+        way: WayOut,
+        limiting: Limiting,
+        **more: Any,
+    ) -> None:
         super().__init__(*args, **more)
         self._loop = asyncio.get_running_loop()
         self._lease_s = lease_s
         self._lease = self._expires_in(lease_s)
         self._states = States(self.link, start, roots, shared)
-        self._door: Door | None = None
+        self._way, self._limiting = way, limiting
         self._once_built: Policy | None = None
 
-    async def open_door(self, proxies: Proxies, listener: int, phases: tuple[Policy, Policy]) -> None:
+    async def open_door(self, listener: int, network: Phases, *, keep: bool) -> None:
         """Serve `listener`, which is ours no more: by the first policy while the steps run, then by the second."""
-        build, run = phases
-        self._door = await proxies.serve(listener, build, self.link.fail)
-        self._once_built = run if run != build else None
+        await self._way.begin(listener, network.build, keep=keep)
+        self._once_built = network.run
+
+    # ---- another spec's
+
+    @property
+    def _made_of(self) -> Spec:
+        return self._states.start.spec
+
+    def _require_fit(self, spec: Spec) -> None:
+        self._limiting.require(spec.limits)
+        self._way.require(*phases(spec, built=not spec.all_steps()))
+
+    async def _take_on(self, spec: Spec) -> None:
+        network = phases(spec, built=not spec.all_steps())
+        start = self._states.start = self._states.start._replace(spec=spec)
+        self._once_built = network.run
+        await self._become(*network.dressed(spec, start.image.env))
+        await self._limiting.change(spec.limits)
+        await self._way.change(network.build)
 
     async def _make_ready(self) -> None:
         start = self._states.start
+        if self._adopted:
+            await super()._make_ready()
+            return
         if start.snapshot is None and not start.built:
             await super()._make_ready()
             return
         await self._states.prove(asked=False)
         # Its steps are in its files.
-        await make_ready(self, msgspec.structs.replace(self._spec, repo=None, deps=None, steps=()))
+        await make_ready(self, self._spec.with_steps(()))
         if start.snapshot is not None:
             await give_sessions(self, start.snapshot.sessions)
 
@@ -54,12 +85,8 @@ class NamespaceHandle(GuestHandle):
     async def _built(self) -> None:
         if self._capabilities.snapshot is not None and self._spec.all_steps() and not self._states.start.is_step:
             await self._states.begin_here()
-        if self._door is None or self._once_built is None:
-            return
-        if self._once_built.mode == "none":
-            await self._door.close()
-        else:
-            await self._door.change(self._once_built)
+        if self._once_built is not None:
+            await self._way.change(self._once_built)
 
     # ---- states
 
@@ -136,8 +163,7 @@ class NamespaceHandle(GuestHandle):
 
     async def shut_door(self) -> None:
         """Before the sandbox is removed: who is connected through it is cut off."""
-        if self._door is not None:
-            await self._door.close()
+        await self._way.close()
 
     async def leave(self) -> None:
         """After it was removed."""

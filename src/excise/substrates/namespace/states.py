@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from excise.adoption import same_making
 from excise.errors import SpecError
 from excise.guest.link import Link
 from excise.spec import Spec
@@ -122,9 +123,9 @@ class States:
     async def find(self, snapshot: Snapshot) -> Kept:
         """To be released. Raises SpecError if the sandbox cannot go there."""
         kept = self._snapshots.find(snapshot) or await self._saved.find(snapshot)
-        if kept.snapshot.spec is not self.start.spec and kept.snapshot.spec != self.start.spec:
+        if not same_making(kept.snapshot.spec, self.start.spec):
             kept.release()
-            raise SpecError("a sandbox goes back to states of its own spec only: make another one of this snapshot")
+            raise SpecError("a sandbox goes back to states of its own spec, terms aside: make another one of this snapshot")
         return kept
 
     def began(self, kept: Kept) -> None:

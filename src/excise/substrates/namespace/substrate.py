@@ -9,30 +9,31 @@ import uuid
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-import msgspec
-
+from excise.adoption import ABILITY
 from excise.errors import CapacityError, CreateError, SpecError
 from excise.guest.carrier import SocketCarrier, pair
 from excise.guest.link import Link
 from excise.handles import finish
-from excise.network.client import PORT, Proxies, for_steps, phases, variables
+from excise.network.client import PORT, Proxies, phases
 from excise.requests import EndsWithItsMaker, Requests
 from excise.spec import Spec
 from excise.storage.image import Image, hold
 from excise.storage.pins import Pin
 from excise.storage.trees.storekeeper import Storekeeper
-from excise.substrate import Capabilities, Snapshot, require, unsupported
+from excise.substrate import Capabilities, Snapshot, Term, require, unsupported
 from excise.substrates.namespace import cgroups, plan, request
 from excise.substrates.namespace.building import Builder
 from excise.substrates.namespace.handle import NamespaceHandle
 from excise.substrates.namespace.launcher import Launcher
 from excise.substrates.namespace.layers import Stack
+from excise.substrates.namespace.limiting import Limiting
 from excise.substrates.namespace.place import Place
 from excise.substrates.namespace.roots import Roots
 from excise.substrates.namespace.saved import Saved
 from excise.substrates.namespace.shell import Shells
 from excise.substrates.namespace.snapshots import Snapshots
 from excise.substrates.namespace.states import Shared, Start
+from excise.substrates.namespace.way_out import WayOut
 
 _SCRATCH_BYTES = 1 << 18
 _ALL_UIDS = 65536
@@ -119,27 +120,23 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
 
     async def _made(self, launcher: Launcher, found: _Found, start: Start, stack: Stack, lease_s: float) -> NamespaceHandle:
         spec, image = start.spec, start.image
-        build, run = phases(spec)
-        if start.snapshot is not None or start.built:
-            build = run  # there are no steps to run
-        listens = (build.mode, run.mode) != ("none", "none")
+        network = phases(spec, built=start.snapshot is not None or start.built)
+        adoptable = ABILITY in spec.needs
+        listens = adoptable or (network.build.mode, network.run.mode) != ("none", "none")
         name = launcher.name()
         asked = plan.plan(
             spec,
             image,
             layers=stack.ids,
-            cgroups=found.groups.plan(spec.limits, name, launcher.home),
+            cgroups=found.groups.plan(spec.limits, name, launcher.home, every=adoptable),
             sudo=self._sudo,
             listen_port=PORT if listens else None,
         )
-        if run.mode != "none":
-            image = msgspec.structs.replace(image, env={**image.env, **variables()})
-        elif listens:
-            spec = for_steps(spec)
+        spec, env = network.dressed(spec, image.env)
         link, place = await self._begun(launcher, asked, self._shells.of(image))
         roots = Roots(launcher, place, asked, stack, start.image)
         try:
-            handle = self._handle(link, launcher, place, roots, name=name, spec=spec, image=image, lease_s=lease_s, start=start)
+            handle = self._handle(link, launcher, place, roots, name=name, spec=spec, env=env, lease_s=lease_s, start=start)
         except BaseException:  # a variable that cannot be said
             link.close()
             await finish(launcher.close(place))
@@ -147,7 +144,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         try:
             await place.ready
             if (listener := place.take_listener()) is not None:
-                await handle.open_door(self._proxies, listener, (build, run))
+                await handle.open_door(listener, network, keep=adoptable)
         except BaseException:
             await finish(handle.close())
             raise
@@ -173,13 +170,14 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
         *,
         name: str,
         spec: Spec,
-        image: Image,
+        env: Mapping[str, str],
         lease_s: float,
         start: Start,
     ) -> NamespaceHandle:
         """The guest is greeted at once: the greeting waits in the link while it comes to be."""
         assert self._found is not None
-        capabilities = self._found.capabilities
+        (capabilities, groups), image = self._found, start.image
+        places = groups.places(spec.limits, name, launcher.home, every=ABILITY in spec.needs)
 
         async def dispose() -> None:
             self._requests.forget(handle)
@@ -193,7 +191,7 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
             address=self.address,
             capabilities=capabilities,
             spec=spec,
-            image_env=image.env,
+            image_env=env,
             cwd=plan.workdir(spec, image),
             user=plan.user(spec, image, users=capabilities.users),
             dispose=dispose,
@@ -201,6 +199,8 @@ class NamespaceSubstrate(EndsWithItsMaker[NamespaceHandle]):
             start=start,
             roots=roots,
             shared=Shared(self._snapshots, self._saved, self._storekeeper, self._prove),
+            way=WayOut(self._proxies, link.fail),
+            limiting=Limiting(groups, places, spec.limits),
         )
         return handle
 
@@ -284,6 +284,7 @@ def _capabilities(hello: request.Answer, groups: cgroups.Groups) -> Capabilities
         snapshot="files" if has_layers else None,
         diff=frozenset({"start", "snapshot"}) if has_layers else frozenset(),
         keeps_steps=has_layers,
+        adopts=frozenset({"network", "secrets", *_adoptable(groups)}),
         stream=True,
         sessions=True,
         pty=True,
@@ -299,6 +300,12 @@ def _capabilities(hello: request.Answer, groups: cgroups.Groups) -> Capabilities
         build_network=True,
         versions={"linux": platform.release()},
     )
+
+
+def _adoptable(groups: cgroups.Groups) -> list[Term]:
+    """The limits of control groups. What a disk holds is in a tmpfs that the sandbox alone can reach."""
+    terms: tuple[Term, ...] = ("memory_bytes", "cpus", "pids")
+    return [term for term in terms if term in groups.enforced]
 
 
 def _link_ends() -> tuple[socket.socket, socket.socket]:
