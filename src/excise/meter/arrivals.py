@@ -9,16 +9,19 @@ from excise.meter.records import Cell
 
 
 def intended_ns(cell: Cell, seed: int, block: int) -> list[int]:
-    """When each of the cell's rollouts is to begin, from the beginning of the wave.
+    """When each of the cell's rollouts is to begin, from the beginning of the wave."""
+    return drawn_ns(cell.concurrency, cell.arrivals_per_s, seed, block)
 
-    A Poisson process: waits between arrivals are exponential. They depend on seed, block, rate and number alone, so that in one
-    block every substrate meets the same arrivals.
+
+def drawn_ns(count: int, rate_per_s: float, seed: int, block: int) -> list[int]:
+    """A Poisson process: waits between arrivals are exponential. Without a rate all come at once.
+
+    They depend on seed, block, rate and number alone, so that in one block every substrate meets the same arrivals.
     """
-    rate = cell.arrivals_per_s
-    if not rate:
-        return [0] * cell.concurrency
-    drawn = random.Random(f"{seed}:{block}:{rate!r}:{cell.concurrency}")  # noqa: S311 - times, not secrets
-    waits_s = (drawn.expovariate(rate) for _ in range(cell.concurrency))
+    if not rate_per_s:
+        return [0] * count
+    drawn = random.Random(f"{seed}:{block}:{rate_per_s!r}:{count}")  # noqa: S311 - times, not secrets
+    waits_s = (drawn.expovariate(rate_per_s) for _ in range(count))
     return [round(at_s * 1e9) for at_s in itertools.accumulate(waits_s)]
 
 

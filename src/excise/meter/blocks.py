@@ -3,6 +3,7 @@
 import itertools
 import random
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -11,6 +12,17 @@ from excise.meter.records import Cell, Plan, Trial
 from excise.meter.rounds import Rounds, Slot
 
 BLOCKS_AT_LEAST = 1
+
+
+class Bounded(Protocol):
+    """What of a plan says how long it is."""
+
+    @property
+    def blocks(self) -> int | None: ...
+    @property
+    def budget_s(self) -> float | None: ...
+    @property
+    def warmup_blocks(self) -> int: ...
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,17 +98,17 @@ def order(plan: Plan, block: int) -> list[Cell]:
     return sorted(shuffler.sample(plan.cells, len(plan.cells)), key=lambda cell: cell.state == "cold")
 
 
-def room(plan: Plan, number: int, elapsed_s: float, took_s: Sequence[float], measured: int = 0) -> bool:
+def room(plan: Bounded, number: int, elapsed_s: float, took_s: Sequence[float], measured: int = 0) -> bool:
     """Whether another block fits. Warm-ups and one measured block always run: less would be no result."""
     done = measured + max(0, number - plan.warmup_blocks)
     if plan.blocks is not None and done >= plan.blocks:
         return False
     if done < BLOCKS_AT_LEAST:
         return True
-    return plan.budget_s is None or elapsed_s + _block_s(plan, took_s) <= plan.budget_s
+    return plan.budget_s is None or elapsed_s + block_s(plan, took_s) <= plan.budget_s
 
 
-def _block_s(plan: Plan, took_s: Sequence[float]) -> float:
+def block_s(plan: Bounded, took_s: Sequence[float]) -> float:
     """What the next block will take: as the measured ones did, or the warm-ups while there are none."""
     known = took_s[plan.warmup_blocks :] or took_s
     return sum(known) / len(known) if known else 0.0
@@ -106,7 +118,7 @@ def _progress(plan: Plan, slot: Slot, elapsed_s: float, took_s: Sequence[float],
     blocks = None if plan.blocks is None else plan.blocks - done.measured + plan.warmup_blocks + done.next_block
     left_s = None if plan.budget_s is None else max(0.0, plan.budget_s - elapsed_s)
     if took_s and blocks is not None:
-        by_blocks_s = _block_s(plan, took_s) * (blocks - slot.block - slot.position / len(plan.cells))
+        by_blocks_s = block_s(plan, took_s) * (blocks - slot.block - slot.position / len(plan.cells))
         left_s = by_blocks_s if left_s is None else min(left_s, by_blocks_s)
     return Progress(
         block=slot.block,

@@ -18,6 +18,7 @@ import msgspec
 from excise.errors import SpecError
 from excise.meter.latency_records import LATENCY_SCHEMA, LatencyHeader, LatencyTrial
 from excise.meter.packed import HEADER, TRIALS, packed_files
+from excise.meter.pool_records import POOL_SCHEMA, PoolHeader, PoolTrial
 from excise.meter.records import READABLE, Cell, Header, Trial
 
 LOG = "measure.log"
@@ -26,7 +27,7 @@ LOG = "measure.log"
 _CHUNK_BYTES = 1 << 16
 
 T = TypeVar("T")
-R = TypeVar("R", Trial, LatencyTrial)
+R = TypeVar("R", Trial, LatencyTrial, PoolTrial)
 
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +70,7 @@ def refuse_used(path: Path) -> None:
 class Writer:
     """Opens a results directory and adds to it. The directory must be new or empty, or `go_on` with this very run."""
 
-    def __init__(self, path: Path, header: Header | LatencyHeader, *, go_on: bool = False) -> None:
+    def __init__(self, path: Path, header: Header | LatencyHeader | PoolHeader, *, go_on: bool = False) -> None:
         self._path = path
         self._header = header
         self._go_on = go_on
@@ -97,7 +98,7 @@ class Writer:
         part.write_bytes(whole)
         part.rename(self._path / HEADER)
 
-    def add(self, trial: Trial | LatencyTrial) -> None:
+    def add(self, trial: Trial | LatencyTrial | PoolTrial) -> None:
         """One write a line: what a crash can leave is a cut last line, never two lines mixed."""
         line = memoryview(msgspec.json.encode(trial) + b"\n")
         with _plain_errors(self._path):
@@ -157,8 +158,14 @@ def load_latencies(path: Path) -> tuple[LatencyHeader, tuple[LatencyTrial, ...]]
     return header, tuple(_trials(path, LatencyTrial, header.id))
 
 
+def load_pools(path: Path) -> tuple[PoolHeader, tuple[PoolTrial, ...]]:
+    """The same for a run of pools."""
+    header = _header(path, PoolHeader, (POOL_SCHEMA,))
+    return header, tuple(_trials(path, PoolTrial, header.id))
+
+
 def kind_of(path: Path) -> str:
-    """`rollout` or `latency`."""
+    """`rollout`, `latency` or `pool`."""
     return _decoded(path / HEADER, _head(path), _Versioned).kind
 
 
@@ -172,7 +179,7 @@ def _head(path: Path) -> bytes:
 def _header(path: Path, kind: type[T], readable: tuple[int, ...]) -> T:
     head = _head(path)
     found = _decoded(path / HEADER, head, _Versioned)
-    if found.schema not in readable or (found.kind == "latency") != (kind is LatencyHeader):
+    if found.schema not in readable or found.kind != _KINDS.get(kind, "rollout"):
         known = " and ".join(map(str, readable))
         raise SpecError(
             f"{path} has {found.kind} results of schema {found.schema}, this reads {known}; use the excise that wrote it"
@@ -210,6 +217,9 @@ def _lines(file: Path, lines: Iterable[bytes], kind: type[R], run_id: str) -> It
         raise SpecError(f"{file} line {number} is not a trial: {error}") from None
     except (EOFError, gzip.BadGzipFile) as error:
         raise SpecError(f"{file} is damaged: {error}; fetch it again") from None
+
+
+_KINDS: dict[type, str] = {LatencyHeader: "latency", PoolHeader: "pool"}
 
 
 class _Versioned(msgspec.Struct):

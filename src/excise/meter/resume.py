@@ -29,7 +29,7 @@ def interrupted(path: Path) -> Interrupted:
     header, trials = scan(path)
     if not (path / TRIALS).exists() and packed_files(path):
         raise SpecError(f"{path} is a bundle to read: unpack its trials into {TRIALS} with gunzip to go on with it")
-    _require_same(path, header.provenance, provenance(path, {}))
+    require_same(path, header.provenance, provenance(path, {}))
     used: set[str] = set()
     last = -1
     waves_ns: dict[tuple[int, int, bool], int] = {}
@@ -48,7 +48,7 @@ def interrupted(path: Path) -> Interrupted:
     return Interrupted(header, Done(next_block=last + 1, measured=measured, elapsed_s=elapsed_s), frozenset(used - {""}))
 
 
-def _require_same(path: Path, then: Provenance, now: Provenance) -> None:
+def require_same(path: Path, then: Provenance, now: Provenance) -> None:
     if then.host != now.host:
         raise SpecError(
             f"{path} was measured on another host ({then.cpu}, {then.kernel}): `excise measure --like {path}` repeats it here"

@@ -11,33 +11,38 @@ from excise.errors import SpecError
 from excise.meter.latency_records import LatencyPlan
 from excise.meter.records import AS_RECORDED
 from excise.meter.results import scan
+from excise.plans.pools import PoolPlanFile, overridden_pools
 from excise.plans.rollout import PLAIN, Grid, RolloutPlan, overridden
 
 __all__ = [
     "PLAIN",
     "Grid",
     "LatencyPlan",
+    "PoolPlanFile",
     "RolloutPlan",
     "like",
     "load",
     "load_latencies",
+    "load_pools",
     "load_rollouts",
     "names",
     "overridden",
+    "overridden_pools",
 ]
 
-_KINDS: dict[str, type[RolloutPlan] | type[LatencyPlan]] = {"rollout": RolloutPlan, "latency": LatencyPlan}
+AnyPlan = RolloutPlan | LatencyPlan | PoolPlanFile
+_KINDS: dict[str, type[AnyPlan]] = {"rollout": RolloutPlan, "latency": LatencyPlan, "pool": PoolPlanFile}
 
 
-def load(name: str) -> RolloutPlan | LatencyPlan:
-    """The plan called `name`, or the one in the TOML file at that path; its `kind` says which of the two it is."""
+def load(name: str) -> AnyPlan:
+    """The plan called `name`, or the one in the TOML file at that path; its `kind` says which of the three it is."""
     try:
         data = tomllib.loads(_text(name))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SpecError(f"plan {name!r} cannot be read: {error}") from None
     kind = data.get("kind")
     if kind not in _KINDS:
-        raise SpecError(f'plan {name!r} does not say what it measures: begin it with kind = "rollout" or kind = "latency"')
+        raise SpecError(f'plan {name!r} does not say what it measures: begin it with kind = "rollout", "latency" or "pool"')
     try:
         return _converted(data, _KINDS[kind])
     except (msgspec.ValidationError, SpecError) as error:
@@ -48,7 +53,8 @@ def load_rollouts(name: str) -> RolloutPlan:
     """The same, where only rollouts will do."""
     plan = load(name)
     if not isinstance(plan, RolloutPlan):
-        raise SpecError(f"plan {name!r} measures single operations: `excise measure --plan {name}` runs it")
+        what = "claims" if isinstance(plan, PoolPlanFile) else "single operations"
+        raise SpecError(f"plan {name!r} measures {what}: `excise measure --plan {name}` runs it")
     return plan
 
 
@@ -56,7 +62,15 @@ def load_latencies(name: str) -> LatencyPlan:
     """The same, where only single operations will do."""
     plan = load(name)
     if not isinstance(plan, LatencyPlan):
-        raise SpecError(f"plan {name!r} measures rollouts, not single operations: excise.measure(plan={name!r}) runs it")
+        raise SpecError(f"plan {name!r} measures no single operations: `excise measure --plan {name}` runs it")
+    return plan
+
+
+def load_pools(name: str) -> PoolPlanFile:
+    """The same, where only claims will do."""
+    plan = load(name)
+    if not isinstance(plan, PoolPlanFile):
+        raise SpecError(f"plan {name!r} measures no claims: `excise measure --plan {name}` runs it")
     return plan
 
 
@@ -101,7 +115,7 @@ def _text(name: str) -> str:
         raise SpecError(f"there is no plan {name!r}; the package has: {', '.join(names())}") from None
 
 
-def _converted(data: dict[str, Any], kind: type[RolloutPlan] | type[LatencyPlan]) -> RolloutPlan | LatencyPlan:
+def _converted(data: dict[str, Any], kind: type[AnyPlan]) -> AnyPlan:
     if kind is LatencyPlan:
         data = {key: value for key, value in data.items() if key != "kind"}
     return msgspec.convert(data, kind)

@@ -1,0 +1,259 @@
+"""One cell in one block: a pool, or a substrate without one, lives, is asked, and is closed."""
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol, cast, runtime_checkable
+
+import msgspec
+
+from excise.clock import now_ns
+from excise.errors import SpecError
+from excise.handles import finish
+from excise.meter import cold
+from excise.meter.arrivals import drawn_ns, until_ns
+from excise.meter.demand import tasks_of
+from excise.meter.host import Counters, between, counters
+from excise.meter.latency import Floor
+from excise.meter.latency_states import all_of
+from excise.meter.noise import noisy
+from excise.meter.pool_records import Claim, PoolCell, PoolPlan, PoolTrial
+from excise.meter.privacy import one_line, without_home
+from excise.meter.records import Quiet
+from excise.meter.trial import watch
+from excise.sandbox import Sandbox
+from excise.spec import Spec
+from excise.substrate import Substrate
+from excise.trace import Trace, recording
+from excise.workloads.mixed import Mixed, Task, at_depth
+
+CLAIM = "claim"
+"""The name of a pool's span around finding a sandbox; its kind says what was found."""
+FLOORS = 20
+"""How often the least that the kernel asks for a program is measured before each wave."""
+LEADING = 4
+"""How many of the claims that lead in are served at once."""
+WAIT_S = 120.0
+"""How long a claim may wait."""
+SETTLE_S = 120.0
+"""How long a pool may take until it has nothing more to do by itself."""
+
+
+@runtime_checkable
+class Settles(Protocol):
+    """A substrate that does things by itself, and can be waited for."""
+
+    async def settled(self) -> None:
+        """Return when nothing is being made, reset or closed in the background, and nothing is about to be."""
+        ...
+
+
+@runtime_checkable
+class Figured(Protocol):
+    """A substrate that counts what it does."""
+
+    def figures(self) -> object: ...
+
+
+class Booth(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan's names stand for here."""
+
+    connect: Callable[[str], Substrate]
+    mixed: Mixed
+    image: str
+    floor: Floor | None = None
+
+    def spec(self, cell: PoolCell, task: Task) -> Spec:
+        """Steps are run in every sandbox, unless the cell is about what they leave being kept."""
+        spec = task.spec(self.image)
+        if cell.kept or cell.state == "deps-warm":
+            return spec
+        if cell.state == "repo-warm":
+            kept = at_depth(spec, "repo").steps
+            return msgspec.structs.replace(spec, steps=(*kept, *spec.unshared().steps[len(kept) :]))
+        return spec.unshared()
+
+
+class Slot(NamedTuple):
+    """One cell's place in a run."""
+
+    block: int
+    position: int
+    cell: PoolCell
+    warmup: bool = False
+
+
+async def run_session(booth: Booth, plan: PoolPlan, run_id: str, slot: Slot) -> PoolTrial:
+    """The trial of one slot. Whatever goes wrong in it is its failure, and nobody else's."""
+    session = _Session(booth, plan, slot)
+    failure: str | None = None
+    try:
+        await session.run()
+    except Exception as error:  # noqa: BLE001 - a fault of one cell must not cost the others their rows
+        failure = without_home(one_line(error))
+    return session.trial(run_id, failure)
+
+
+class _Session:
+    """What is known of one trial so far."""
+
+    def __init__(self, booth: Booth, plan: PoolPlan, slot: Slot) -> None:
+        self._booth = booth
+        self._plan = plan
+        self._slot = slot
+        self._marks: list[Counters] = [counters()]
+        self._quiet = Quiet(window_ns=0)
+        self._claims: list[Claim] = []
+        self._floor_ns: list[int] = []
+        self._wall_ns = 0
+        self._figures: Mapping[str, float] = {}
+
+    async def run(self) -> None:
+        cell = self._slot.cell
+        substrate = self._booth.connect(cell.address)
+        try:
+            mixed, seed, block = self._booth.mixed, self._plan.seed, self._slot.block
+            leading, measured = tasks_of(cell, len(mixed.tasks), mixed.with_sibling, seed, block)
+            await self._lead(substrate, leading, measured)
+            if cell.state == "cold":
+                await asyncio.to_thread(cold.drop_caches)
+            self._quiet = await watch(self._plan.quiet_s)
+            self._floor_ns = [self._booth.floor() for _ in range(FLOORS)] if self._booth.floor else []
+            self._marks.append(counters())
+            await self._wave(substrate, measured)
+            self._marks.append(counters())
+            self._figures = numbers(substrate.figures()) if isinstance(substrate, Figured) else {}
+        finally:
+            await finish(substrate.close())
+        self._marks.append(counters())
+
+    async def _lead(self, substrate: Substrate, leading: Sequence[int], measured: Sequence[int]) -> None:
+        """Make one sandbox, so that nothing is done for the first time in the wave; fill what is kept; claims that lead in."""
+        cell, tasks = self._slot.cell, self._booth.mixed.tasks
+        await _once(substrate, Spec(image=self._booth.image))
+        if cell.kept or cell.state in ("repo-warm", "deps-warm"):
+            for number in dict.fromkeys(measured):
+                await _once(substrate, self._booth.spec(cell, tasks[number]))
+        if cell.idle:
+            await _fill(substrate, self._idle_spec(cell, tasks[measured[0]]), cell.idle)
+        waiting = iter(leading)
+
+        async def serve() -> None:
+            for number in waiting:
+                await self._claim(substrate, number, 0, now_ns())
+
+        await all_of(serve() for _ in range(LEADING))
+        await settle(substrate)
+
+    def _idle_spec(self, cell: PoolCell, task: Task) -> Spec:
+        if cell.depth != "sibling":
+            return at_depth(self._booth.spec(cell, task), cell.depth)
+        other = self._booth.mixed.sibling(task)
+        if other is None:
+            raise SpecError(f"{task.name} has no sibling: choose another task for depth=sibling")
+        return self._booth.spec(cell, other)
+
+    async def _wave(self, substrate: Substrate, tasks: Sequence[int]) -> None:
+        cell = self._slot.cell
+        intended = drawn_ns(cell.claims, cell.arrivals_per_s, self._plan.seed, self._slot.block)
+        begun_ns = now_ns()
+        async with asyncio.TaskGroup() as group:
+            made = [
+                group.create_task(self._claim(substrate, number, at_ns, begun_ns))
+                for number, at_ns in zip(tasks, intended, strict=True)
+            ]
+        self._claims = [one.result() for one in made]
+        await settle(substrate)
+        self._wall_ns = now_ns() - begun_ns
+
+    async def _claim(self, substrate: Substrate, number: int, at_ns: int, begun_ns: int) -> Claim:
+        task = self._booth.mixed.tasks[number]
+        box = Sandbox(substrate, self._booth.spec(self._slot.cell, task), wait_s=WAIT_S)
+        nonce = secrets.token_hex(8)
+        trace = Trace()
+        failure: str | None = None
+        ready_ns = 0
+        late_ns = await until_ns(begun_ns + at_ns)
+        asked_ns = now_ns()
+        with recording(trace):
+            try:
+                await box.open()
+                ready_ns = now_ns() - asked_ns
+                failure = await _rolled_out(box, task, nonce)
+            except Exception as error:  # noqa: BLE001 - it is this claim's failure, and nobody else's
+                failure = without_home(one_line(error)).replace(nonce, "NONCE")
+            finally:
+                await finish(box.close())
+        hit = next((one.kind for one in reversed(trace.spans) if one.name == CLAIM), "")
+        return Claim(number, at_ns, late_ns, ready_ns, now_ns() - asked_ns, hit, failure)
+
+    def trial(self, run_id: str, failure: str | None) -> PoolTrial:
+        used = [between(before, after) for before, after in zip(self._marks, self._marks[1:], strict=False)]
+        lead, wave, closing = (*used, *[between(self._marks[-1], self._marks[-1])] * (3 - len(used)))
+        slot, quiet = self._slot, self._quiet
+        return PoolTrial(
+            run=run_id,
+            block=slot.block,
+            position=slot.position,
+            cell=slot.cell,
+            warmup=slot.warmup,
+            noisy=noisy(quiet),
+            quiet=quiet,
+            claims=tuple(self._claims),
+            floor_ns=tuple(self._floor_ns),
+            wall_ns=self._wall_ns,
+            cpu_s=round(wave.busy_s, 6),
+            lead_cpu_s=round(lead.busy_s, 6),
+            close_cpu_s=round(closing.busy_s, 6),
+            steal_s=round(wave.steal_s, 6),
+            written_bytes=wave.written_bytes,
+            figures=self._figures,
+            failure=failure,
+        )
+
+
+async def _once(substrate: Substrate, spec: Spec) -> None:
+    async with Sandbox(substrate, spec, wait_s=WAIT_S):
+        pass
+
+
+async def _rolled_out(box: Sandbox, task: Task, nonce: str) -> str | None:
+    for turn in task.turns(nonce):
+        reason = turn.expect.fault(await box.run(turn.action))
+        if reason is not None:
+            return reason.replace(nonce, "NONCE")
+    return None
+
+
+async def _fill(substrate: Substrate, spec: Spec, count: int) -> None:
+    """So many idle sandboxes of that state, by having used as many at once: what a pool does with them then is its own."""
+    boxes = [Sandbox(substrate, spec, wait_s=WAIT_S) for _ in range(count)]
+    try:
+        await all_of(box.open() for box in boxes)
+    finally:
+        await asyncio.gather(*(box.close() for box in boxes))
+    await settle(substrate)
+
+
+async def settle(substrate: Substrate) -> None:
+    """Until the substrate has done what it does by itself: the next to be measured must not pay for it."""
+    if isinstance(substrate, Settles):
+        async with asyncio.timeout(SETTLE_S):
+            await substrate.settled()
+
+
+def numbers(figures: object) -> dict[str, float]:
+    """What of a record is a number, by name; of what it holds below, with a dot between."""
+    found: dict[str, float] = {}
+
+    def walk(prefix: str, value: object) -> None:
+        if isinstance(value, bool):
+            return
+        if isinstance(value, int | float):
+            found[prefix] = float(value)
+        elif isinstance(value, dict):
+            for name, below in cast("dict[str, object]", value).items():
+                walk(f"{prefix}.{name}" if prefix else name, below)
+
+    walk("", msgspec.to_builtins(figures))
+    return found
