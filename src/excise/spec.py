@@ -147,9 +147,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
             if not isinstance(secret, Secret):  # pyright: ignore[reportUnnecessaryIsInstance] - who has no type checker
                 raise SpecError(f"the secret {name} is plain text, which logs would show: write Secret(...) around it")
         if self.lock is not None and not (self.lock and self.deps is not None):
-            raise SpecError(
-                f"lock={self.lock!r} says what deps depends on: give both, and no empty digest, or leave it out"
-            )
+            raise SpecError(f"lock={self.lock!r} says what deps depends on: give both, and no empty digest, or leave it out")
 
     def all_steps(self) -> tuple[Step, ...]:
         """Every step in order, those that `repo` and `deps` stand for included."""
@@ -174,5 +172,58 @@ def _clone_step(repo: str) -> Step:
     # A ":" is the rest of git@host:path, whose "@" is no commit's; a "-" in front would be taken for an option.
     if not (url and at and commit) or set("/:") & set(commit) or commit.startswith("-") or url.startswith("-"):
         raise SpecError(f"repo={repo!r} is not url@commit; name the commit, so that the start state is one state")
-    script = 'git init -q . && git fetch -q --depth 1 "$url" "$commit" && git checkout -q FETCH_HEAD'
-    return Step("repo", (Shell(script, env={"url": url, "commit": commit}),), Stage.REPO)
+    env = {"url": url, "commit": commit}
+    of = url.rstrip("/").removesuffix(".git")
+    return Step("repo", (Shell(_CLONE, env=env),), Stage.REPO, of=of, switch=(Shell(_SWITCH, env=env),))
+
+
+_CLONE = 'git init -q . && git fetch -q --depth 1 "$url" "$commit" && git checkout -q FETCH_HEAD'
+
+# From a clone of another commit to this one: the files of a fresh clone, and whatever is untracked stays. The commit before may
+# be the answer that a policy is asked for, so nothing of it may be left: not by looking for its objects, but by packing those
+# of this commit anew and throwing the rest of .git away, except for what no commit wrote. Only what changed comes over the
+# network, for the commit before is still there while this one is fetched. It refuses what would not be as a fresh clone is:
+# - another .gitattributes: it decides how files are written that are the same in both commits
+# - submodules: which of their commits are checked out depends on the commit
+# - what deps wrote into files that changed, or where a new file goes: git's own refusal, for ignored files too
+# Python caches what it compiled beside its source: of changed files, that is the commit before in another form.
+_SWITCH = r"""
+set -e
+git() {
+  command git -c core.hooksPath=/dev/null -c gc.auto=0 -c maintenance.auto=false -c core.splitIndex=false \
+    -c core.untrackedCache=false -c core.fsmonitor=false "$@"
+}
+refuse() {
+  echo "this clone cannot be switched to $commit: $1" >&2
+  exit 1
+}
+[ -d .git ] || refuse "there is no .git directory"
+[ ! -e .git/modules ] || refuse "it has submodules"
+was=$(git rev-parse --verify HEAD)
+git fetch -q --depth 1 "$url" "$commit"
+now=$(git rev-parse --verify FETCH_HEAD)
+git diff --quiet --no-renames "$was" "$now" -- ':(glob)**/.gitattributes' || refuse "its .gitattributes are others"
+git diff --name-only --no-renames -z "$was" "$now" -- '*.py' | xargs -0 -r sh -c '
+  for file do
+    file=./$file
+    cache=${file%/*}/__pycache__ name=${file##*/}
+    rm -f "$cache/${name%.py}".*.pyc
+    rmdir "$cache" 2>/dev/null || :
+  done' sh
+git checkout -q --detach --no-overwrite-ignore "$now"
+
+rm -rf .git/next
+mkdir -p .git/next/objects/pack .git/next/objects/info .git/next/refs/heads .git/next/refs/tags
+printf '%s\n' "$now" | git pack-objects -q --revs --delta-base-offset .git/next/objects/pack/pack >/dev/null
+printf '%s\n' "$now" >.git/next/HEAD
+if grep -qsFx "$now" .git/shallow; then printf '%s\n' "$now" >.git/next/shallow; fi
+for each in .git/* .git/.[!.]* .git/..?*; do
+  case ${each#.git/} in
+    config | description | hooks | info | index | FETCH_HEAD | next) ;;
+    *) rm -rf "$each" ;;
+  esac
+done
+rm -f .git/info/refs .git/info/grafts
+mv .git/next/* .git/
+rmdir .git/next
+"""
