@@ -11,7 +11,8 @@ from excise.sandbox import Sandbox
 
 MEBIBYTE = 1 << 20
 CHUNK_BYTES = 1 << 16
-UNREAD_BOUND_BYTES = 16 * MEBIBYTE
+UNREAD_BOUND_BYTES = 48 * MEBIBYTE
+"""An exec may go over three connections, each with its kernel's buffers at both ends: Kubernetes' holds 15 to 20 MiB."""
 QUIET_S = 0.3
 FLOOD_S = 1000.0
 STREAM = ("stream",)

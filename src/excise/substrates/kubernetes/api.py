@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -23,6 +24,8 @@ REQUEST_S = 30.0
 """A request that has no answer by then is given up, whoever waits for it."""
 _CONNECT_S = 10.0
 _OVERLOADED = 429
+_UNREAD_BYTES = 1 << 18
+"""Of an exec's output, in our kernel; the connections behind the server's hold more."""
 _LONGEST_PAUSE_S = 30.0
 _MERGE = "application/merge-patch+json"
 _JSON = "application/json"
@@ -39,6 +42,7 @@ class Api:
         self._context = context
         self._namespace = namespace
         self._session: ClientSession | None = None
+        self._streams: ClientSession | None = None
         self._access: Access | None = None
         self._credentials: Credentials | None = None
 
@@ -57,6 +61,12 @@ class Api:
         # No limit on connections: each is one request in flight, and a sandbox must not wait for another's.
         self._session = ClientSession(
             connector=TCPConnector(limit=0),
+            timeout=ClientTimeout(total=REQUEST_S, sock_connect=_CONNECT_S),
+            cookie_jar=DummyCookieJar(),
+        )
+        # Of their own, because what a kernel would hold for a reader that does not read is tens of megabytes each.
+        self._streams = ClientSession(
+            connector=TCPConnector(limit=0, force_close=True, socket_factory=_small_socket),
             timeout=ClientTimeout(total=REQUEST_S, sock_connect=_CONNECT_S),
             cookie_jar=DummyCookieJar(),
             ws_response_class=Socket,
@@ -136,6 +146,11 @@ class Api:
             ) as response:
                 yield response
 
+    async def shown(self) -> Shown:
+        """For a connection of one's own: what shows the server who we are."""
+        await self.open()
+        return await self._shown()
+
     async def _shown(self) -> Shown:
         assert self._credentials is not None
         return await self._credentials.current()
@@ -197,16 +212,16 @@ class Api:
 
     async def delete(
         self, resource: str, name: str, *, uid: str | None = None, version: str | None = None, group: str = ""
-    ) -> bool:
-        """At once, without grace. False: there was none, or not the one of this UID (and resourceVersion)."""
+    ) -> Object | None:
+        """At once, without grace; what the server says of it. None: there was none of this name, UID and resourceVersion."""
         await self.open()
         only = {key: value for key, value in (("uid", uid), ("resourceVersion", version)) if value}
         body: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
         if only:
             body["preconditions"] = only
         path = self.path(resource, name, group=group)
-        status, _ = await self.request("DELETE", path, what=f"delete {resource}", body=body, accept=(404, 409))
-        return status < 400
+        status, answer = await self.request("DELETE", path, what=f"delete {resource}", body=body, accept=(404, 409))
+        return answer if status < 400 else None
 
     async def version(self) -> str:
         return str((await self.request("GET", "/version", what="get the version"))[1].get("gitVersion", ""))
@@ -218,11 +233,11 @@ class Api:
         from excise.substrates.kubernetes.stream import open_exec  # noqa: PLC0415 - as above
 
         await self.open()
-        assert self._session is not None
+        assert self._streams is not None
         shown = await self._shown()
         with self._reaching():
             return await open_exec(
-                self._session,
+                self._streams,
                 self.access.server + self.path("pods", pod) + "/exec",
                 container=container,
                 argv=argv,
@@ -234,9 +249,10 @@ class Api:
             )
 
     async def close(self) -> None:
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        sessions, self._session, self._streams = (self._session, self._streams), None, None
+        for session in sessions:
+            if session is not None:
+                await session.close()
 
 
 class _Reaching:
@@ -266,6 +282,13 @@ class _Reaching:
             raise Unreachable(
                 f"no API server answers at {self._where} ({error}): start the cluster, or name another with context="
             ) from None
+
+
+def _small_socket(address: Sequence[Any]) -> socket.socket:
+    made = socket.socket(*address[:3])
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _UNREAD_BYTES)
+    made.setblocking(False)
+    return made
 
 
 def _decoded(text: bytes) -> Object:

@@ -5,7 +5,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from excise.errors import CapacityError, CreateError, ExciseError, SandboxLost, SpecError, SubstrateError
+from excise.errors import CapacityError, ExciseError, SandboxLost, SpecError, SubstrateError
 
 _LACKING = re.compile(r'cannot (\w+) resource "([^"]+)"(?: in API group "([^"]*)")?(?: in the namespace "([^"]*)")?')
 _LONGEST = 600
@@ -69,6 +69,8 @@ def _forbidden(said: str, what: str) -> ExciseError:
         return CapacityError(f"the namespace's quota is used up: close sandboxes, or raise it ({said})")
     if "violates PodSecurity" in said:
         return SpecError(f"the namespace's Pod Security refuses the pod: say security=restricted, or label another ({said})")
+    if "RuntimeClass" in said:
+        return SpecError(f"the cluster does not have this runtime_class: `kubectl get runtimeclass` shows them ({said})")
     if lacking := _LACKING.search(said):
         verb, resource, group, namespace = lacking.groups()
         within = f" in namespace {namespace}" if namespace else ""
@@ -88,7 +90,3 @@ def losses() -> Generator[None]:
         raise SandboxLost("the sandbox's pod is gone") from None
     except SubstrateError as error:
         raise SandboxLost(str(error)) from None
-
-
-def made_late(address: str, deadline_s: float, state: str) -> CreateError:
-    return CreateError(f"{address} made no sandbox in {deadline_s:g} s ({state}); allow more if it is only slow")

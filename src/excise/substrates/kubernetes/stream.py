@@ -27,8 +27,9 @@ class Socket(ClientWebSocketResponse):
         self._answer = response
 
     def let_go(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+        transport, self._transport = self._transport, None
+        if transport is not None and not transport.is_closing():  # a TLS transport that was closed cannot be aborted
+            transport.abort()
         self._answer.close()
 
 

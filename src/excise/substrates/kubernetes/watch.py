@@ -185,14 +185,17 @@ class Watch:
 class PodWatch:
     """The pods with one label, by name."""
 
-    def __init__(self, api: Api, labels: str) -> None:
+    def __init__(self, api: Api, labels: str, *, fields: str = "", hears: bool = True) -> None:
+        """`hears`: what is said of them as well."""
+        self._labels = dict(one.split("=", 1) for one in labels.split(",") if "=" in one)
         self._followed: dict[str, Followed] = {}
         self._known: frozenset[str] = frozenset()
-        self._hears = True
+        self._hears = hears
         self._pods = Watch(
             api,
             "pods",
             labels=labels,
+            fields=fields,
             changed=self._changed,
             listed=self._listed,
             listing=self._listing,
@@ -236,7 +239,9 @@ class PodWatch:
     def _changed(self, kind: str, pod: Object) -> None:
         followed = self._followed.get(pod["metadata"]["name"])
         if followed is not None:
-            followed.show(pod, gone=kind == "DELETED")
+            # One that lost our label is another client's now, and told as deleted too.
+            labels: dict[str, str] = pod["metadata"].get("labels") or {}
+            followed.show(pod, gone=kind == "DELETED" and self._labels.items() <= labels.items())
 
     def _listing(self) -> None:
         """Only a pod that was seen before a list was asked for is gone if the list has it not."""

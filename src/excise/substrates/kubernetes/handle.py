@@ -1,0 +1,139 @@
+"""One pod as a Handle."""
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+
+from excise.action import Action, Batch, Command, Exec, Observation, Shell
+from excise.adoption import require_adoption
+from excise.errors import SandboxLost, SubstrateError
+from excise.guestless.actions import Actions
+from excise.guestless.inside import Inside, Start
+from excise.guestless.process import GuestlessProcess
+from excise.guestless.tar import download, upload
+from excise.handles import Readiness, Undeclared, environment, finish, run_batch
+from excise.spec import Spec
+from excise.substrate import Capabilities, Process, require_command
+from excise.substrates.kubernetes import pod
+from excise.substrates.kubernetes.api import Object
+from excise.substrates.kubernetes.pods import Pods
+from excise.substrates.kubernetes.refusals import Forbidden
+from excise.substrates.kubernetes.watch import Followed
+from excise.substrates.kubernetes.wire import Boot, PodWire
+
+# What the runtime says of a request no sandbox could carry out; everything else it says is its own trouble.
+_CALLERS_FAULT = ("executable file not found", "no such file or directory", "permission denied")
+
+
+class KubernetesHandle(Undeclared):
+    """Actions by pod exec, each with a shell of ours around it."""
+
+    def __init__(
+        self,
+        pods: Pods,
+        there: Object,
+        *,
+        address: str,
+        capabilities: Capabilities,
+        spec: Spec,
+        followed: Followed | None = None,
+        ready: bool = False,
+        on_close: "Callable[[KubernetesHandle], None] | None" = None,
+    ) -> None:
+        """`followed`: what the watch shows of it; of a pod that another client made, nothing."""
+        self.id = pod.sandbox_id(there)
+        self._name, self._uid = pod.split_id(self.id)
+        self._pods = pods
+        self._address = address
+        self._capabilities = capabilities
+        self._spec = spec
+        self._followed = followed
+        self._on_close = on_close
+        self._readiness = Readiness(ready=ready)
+        self._inside = Inside(self._exec, callers_fault=_CALLERS_FAULT)
+        self._actions = Actions(
+            self._inside,
+            variables=lambda action: environment({}, self._spec, action),
+            limited="memory_bytes" in spec.limits.asked(),
+        )
+
+    async def _exec(self, start: Start) -> PodWire:
+        boot = Boot(start)
+        try:
+            stream = await self._pods.api.exec(self._name, pod.CONTAINER, boot.argv, tty=start.terminal)
+        except Forbidden as error:
+            raise SandboxLost(str(error)) from None
+        except SubstrateError as error:
+            raise await self._lost(f"the pod of the sandbox takes no exec: {error}") from None
+        wire = PodWire(stream, boot, self._lost)
+        try:
+            if boot.preamble:
+                await wire.write(boot.preamble)
+        except BaseException:
+            wire.close()
+            raise
+        return wire
+
+    async def _lost(self, otherwise: str) -> SandboxLost:
+        if self._inside.closed:
+            return SandboxLost("the sandbox was closed while the action ran")
+        return await self._pods.lost(self._name, self._uid, self._followed, otherwise)
+
+    async def ready(self) -> None:
+        """Once is enough: who asked for the same sandbox with the same request_id does not run its steps again."""
+        async with self._readiness.turn:
+            self._check_open()
+            await self._readiness.reach(self, self._spec)
+
+    async def alive(self) -> None:
+        """Only an exec tells: the API goes on saying Running of a pod whose node is lost."""
+        self._check_open()
+        await self._inside.run_inline(Exec(("sh", "-c", ":", "sh")))
+
+    async def adopt(self, spec: Spec) -> None:
+        async with self._readiness.turn:
+            self._check_open()
+            require_adoption(self._spec, spec, self._capabilities, self._address)
+            self._spec = spec
+            self._readiness.adopt()
+
+    # ---- actions
+
+    async def run(self, action: Action) -> Observation:
+        if isinstance(action, Batch):
+            return await run_batch(self, action)
+        self._check(action)
+        return await self._actions.run(action)
+
+    async def start(self, action: Command) -> Process:
+        self._check(action)
+        return await self._actions.start(action)
+
+    def _check(self, action: Action) -> None:
+        self._check_open()
+        if isinstance(action, Exec | Shell):
+            require_command(action, self._capabilities, self._address)
+
+    async def upload(self, path: str, tar: AsyncIterable[bytes]) -> None:
+        await upload(self, path, tar)
+
+    def download(self, path: str) -> AsyncIterator[bytes]:
+        return download(self, path)
+
+    # ---- life
+
+    async def renew(self, lease_s: float) -> None:
+        self._check_open()
+        await self._pods.renew(self._name, self._uid, lease_s)
+
+    async def close(self) -> None:
+        await finish(self._remove(self._actions.let_go()))
+
+    async def _remove(self, live: tuple[GuestlessProcess, ...]) -> None:
+        await self._pods.remove(self._name, self._uid, self._followed)
+        if self._on_close is not None:
+            self._on_close(self)
+        for process in live:
+            await process.settled()
+
+    def _check_open(self) -> None:
+        if self._inside.closed:
+            raise SandboxLost("the sandbox is closed")
