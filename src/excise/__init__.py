@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     )
     from excise.sandbox import Sandbox
     from excise.spec import Limits, Spec, Step
+    from excise.substrates.pool import Pool
 
 _HOME = {
     "excise.action": ("Batch", "Exec", "Observation", "Shell"),
@@ -34,6 +35,7 @@ _HOME = {
     ),
     "excise.sandbox": ("Sandbox",),
     "excise.spec": ("Limits", "Spec", "Step"),
+    "excise.substrates.pool": ("Pool",),
 }
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "Exec",
     "Limits",
     "Observation",
+    "Pool",
     "ReadyTimeout",
     "Sandbox",
     "SandboxLost",

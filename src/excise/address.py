@@ -1,6 +1,6 @@
 """The address grammar: one string that names a substrate in the CLI, plans, Python, results and report.
 
-[WRAPPER:]NAME[+guest][?key=value[&key=value]]      pool:docker+guest?host=unix:///run/docker.sock
+[WRAPPER:]NAME[+guest][?key=value[&key=value]]      pool:docker+guest?pool.count=64&host=unix:///run/docker.sock
 NAME:key=value[,key=value]                          fake:broken=secrets, short for fake?broken=secrets
 URL                                                 https://host:8700
 """

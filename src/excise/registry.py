@@ -25,11 +25,14 @@ _OURS: dict[str, str] = {
     "bubblewrap": "excise.substrates.command:bubblewrap",
     "runc": "excise.substrates.command:runc",
     "docker": "excise.substrates.docker:DockerSubstrate",
+    "kubernetes": "excise.substrates.kubernetes:KubernetesSubstrate",
 }
 _WITH_GUEST: dict[str, str] = {
     "chroot": "excise.substrates.chroot:ChrootGuestSubstrate",
     "docker": "excise.substrates.docker:DockerGuestSubstrate",
+    "kubernetes": "excise.substrates.kubernetes:KubernetesGuestSubstrate",
 }
+_WRAPPERS: dict[str, str] = {"pool": "excise.substrates.pool:Pool"}
 _GROUP = "excise.substrates"
 
 
@@ -45,11 +48,24 @@ def make(text: str) -> Substrate:
     if address.url:
         raise Unsupported(f"{text} is a remote host, which Excise does not speak to yet; name a substrate of this machine")
     if address.wrappers:
-        raise Unsupported(f"{address.wrappers[0]}: is not built yet; leave it out and use {address.name} itself")
+        return _wrapped(address)
     factory = _factory(address.name)
     if address.guest:
         factory = _with_guest(address.name)
-    return factory(**_converted(factory, address))
+    return factory(**_converted(factory, address.name, address.options))
+
+
+def _wrapped(address: Address) -> Substrate:
+    """A substrate over the one that the rest of the address names; options that begin with its name are its own."""
+    name, *inner = address.wrappers
+    if name in inner:
+        raise SpecError(f"{name}: over {name}: says the same twice; write {name}:{address.name}")
+    prefix = f"{name}."
+    own = {key.removeprefix(prefix): value for key, value in address.options.items() if key.startswith(prefix)}
+    rest = {key: value for key, value in address.options.items() if not key.startswith(prefix)}
+    source = make(str(msgspec.structs.replace(address, wrappers=tuple(inner), options=rest)))
+    factory = _loaded(_WRAPPERS[name])
+    return factory(source, **_converted(factory, name, own, given=("source",), prefix=prefix))
 
 
 def _with_guest(name: str) -> Callable[..., Substrate]:
@@ -80,22 +96,25 @@ def _loaded(named: str) -> Callable[..., Substrate]:
     return getattr(import_module(module), attribute)
 
 
-def _converted(factory: Callable[..., Substrate], address: Address) -> Mapping[str, Any]:
-    """The address's options, as the types the factory's parameters are annotated with; text where they are not."""
+def _converted(
+    factory: Callable[..., Substrate], name: str, options: Mapping[str, str], *, given: tuple[str, ...] = (), prefix: str = ""
+) -> Mapping[str, Any]:
+    """An address's options, as the types the factory's parameters are annotated with; text where they are not."""
     parameters = inspect.signature(factory).parameters
-    named = {name: p for name, p in parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = {key: p for key, p in parameters.items() if p.kind not in variable and key not in given}
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
     values: dict[str, Any] = {}
-    for key, text in address.options.items():
+    for key, text in options.items():
         if key not in named and not takes_any:
-            known = ", ".join(sorted(named)) or "none"
-            raise SpecError(f"{address.name} has no option {key!r}; its options: {known}")
+            known = ", ".join(sorted(prefix + each for each in named)) or "none"
+            raise SpecError(f"{name} has no option {prefix + key!r}; its options: {known}")
         try:
             values[key] = msgspec.convert(text, hints.get(key, str), strict=False)
         except msgspec.ValidationError as error:
-            raise SpecError(f"{address.name}?{key}={text}: {error}") from None
-    for name, parameter in named.items():
-        if parameter.default is parameter.empty and name not in values:
-            raise SpecError(f"{address.name} needs the option {name}: {address.name}?{name}=...")
+            raise SpecError(f"{name}?{prefix}{key}={text}: {error}") from None
+    for key, parameter in named.items():
+        if parameter.default is parameter.empty and key not in values:
+            raise SpecError(f"{name} needs the option {key}: {name}?{key}=...")
     return values

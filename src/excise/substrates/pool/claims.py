@@ -1,0 +1,304 @@
+"""Claims: the closest idle sandbox, alive and with the claim's own terms; or one that is made now."""
+
+import asyncio
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from excise.adoption import ABILITY
+from excise.errors import CapacityError, CreateError, ExciseError, SpecError
+from excise.spec import Spec, Step
+from excise.substrate import Handle, Snapshot
+from excise.substrates.pool.making import MAKE_S, Making
+from excise.substrates.pool.owners import Owner
+from excise.substrates.pool.shelf import Entry, Taken
+from excise.substrates.pool.slots import Held, Slot, Want
+from excise.substrates.pool.stock import Stock
+
+ALIVE_S = 2.0
+"""How long an idle sandbox may take to say that it lives. One that hangs costs this once, and not the whole deadline."""
+
+
+class Build:
+    """One sandbox in the making that several wait for."""
+
+    def __init__(self, slot: Slot, stock: Stock, making: Making) -> None:
+        self.waiting = 0
+        self.placed = False
+        self.task = stock.begin(self._run(slot, stock, making), stops=True)
+
+    async def _run(self, slot: Slot, stock: Stock, making: Making) -> None:
+        held = await stock.place(slot.size_bytes)
+        while held is None:
+            held = await stock.place(slot.size_bytes, first=True)
+        self.placed = True
+        await making.fill(slot, held)
+
+
+class Claim(msgspec.Struct, eq=False, kw_only=True):
+    """One request on its way to a sandbox."""
+
+    want: Want
+    owner: Owner
+    lease_s: float
+    labels: Mapping[str, str]
+    ends_s: float
+    kind: str = "miss"
+    """What was found, as the trace and the figures call it. Who had to wait until one was made missed, whatever came of it."""
+    found: int = -1
+    """After how many steps that was; below zero if nothing was found."""
+    steps: tuple[Step, ...] = ()
+    """What is still to be run in it."""
+    adopted: bool = False
+    """It stood on the shelf, or was made of a template: a step that fails may fail because of what was there."""
+    missed: bool = False
+    shelf: bool = True
+    """Look there at all."""
+    built: bool = False
+    """One was made for it, and others that wanted the same."""
+    build: Build | None = None
+    begun_s: float = 0.0
+    waits: bool = False
+    """For a place, which somebody else has."""
+
+
+class Claims:
+    """How a claim comes to its sandbox."""
+
+    def __init__(self, stock: Stock, making: Making) -> None:
+        self._stock = stock
+        self._making = making
+        self._builds: dict[str, Build] = {}
+
+    async def claim(self, claim: Claim) -> Held:
+        """A sandbox, whose `ready` has yet to be awaited; CapacityError or CreateError by the claim's deadline."""
+        claim.begun_s = asyncio.get_running_loop().time()
+        if claim.ends_s <= claim.begun_s:
+            raise self._late(claim)
+        try:
+            async with asyncio.timeout_at(claim.ends_s):
+                while True:
+                    held = await self._attempt(claim)
+                    if held is not None:
+                        held.ahead = False
+                        return held
+        except TimeoutError:
+            raise self._late(claim) from None
+
+    def _late(self, claim: Claim) -> ExciseError:
+        places, address = self._stock.places, self._stock.source.address
+        if not (claim.waits or (claim.build is not None and not claim.build.placed)):
+            return CreateError(f"{address} made no sandbox for the pool in time; give it longer, or look at {address}")
+        full = f"all {places.count_cap} places" if places.count >= places.count_cap else "the memory"
+        return CapacityError(f"{full} of the pool stayed in use: raise pool.count or pool.memory, or give the claim longer")
+
+    async def _attempt(self, claim: Claim) -> Held | None:
+        """None: the idle one was no good, or one was made for several, so look again."""
+        taken = self._taken(claim) if claim.shelf and self._stock.settings.match != "none" else None
+        if taken is None:
+            claim.missed = True
+            return await self._made(claim)
+        claim.steps = taken.steps
+        if taken.entry.template:
+            return await self._of_template(claim, taken)
+        return await self._adopted(claim, taken)
+
+    def _taken(self, claim: Claim) -> Taken[Held] | None:
+        stock, want = self._stock, claim.want
+        # Where there is no place for a new one, any idle one is better than waiting.
+        fresh_s = stock.costs.fresh_s(want.state) if stock.places.count < stock.places.count_cap else math.inf
+        return stock.shelf.take_closest(want.state, want.fit, claim.owner, stock.costs, fresh_s)
+
+    def _found(self, claim: Claim, taken: Taken[Held]) -> None:
+        claim.waits, claim.adopted = False, True
+        if not claim.missed:
+            claim.kind = "template" if taken.entry.template else taken.depth
+            claim.found = len(taken.entry.state.steps)
+
+    # ---- an idle one
+
+    async def _adopted(self, claim: Claim, taken: Taken[Held]) -> Held | None:
+        stock, held = self._stock, self._stock.taken(taken.entry)
+        handle = held.handle
+        assert handle is not None
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        try:
+            async with asyncio.timeout(ALIVE_S):
+                await handle.alive()
+        except asyncio.CancelledError:
+            self._put_back(taken.entry)
+            raise
+        except Exception:  # noqa: BLE001 - whatever it says, and if it says nothing: it does not live
+            return self._dead(held)
+        try:
+            await handle.adopt(_terms(claim.want, taken.steps, claim.labels))
+            if held.renewing is not None:
+                await asyncio.wait({held.renewing})
+            await handle.renew(claim.lease_s)
+        except SpecError:  # the source will say it better of one that it makes
+            claim.shelf = False
+            stock.drop(held)
+            return None
+        except ExciseError:
+            return self._dead(held)
+        except BaseException:
+            stock.drop(held)
+            raise
+        stock.costs.note("adopt", claim.want.state.image, loop.time() - begun_s)
+        self._found(claim, taken)
+        return held
+
+    def _put_back(self, entry: Entry[Held]) -> None:
+        slot = entry.payload.slot
+        assert slot is not None
+        self._stock.shelve(slot, entry.payload, entry.owner)
+
+    def _dead(self, held: Held) -> None:
+        self._stock.counts.dead += 1
+        held.ahead = False
+        self._stock.drop(held)
+
+    # ---- one of a template
+
+    async def _of_template(self, claim: Claim, taken: Taken[Held]) -> Held | None:
+        stock, want = self._stock, claim.want
+        snapshot = taken.entry.payload.snapshot
+        assert snapshot is not None
+        held = await self._place(claim, taken.entry.payload.slot)
+        if held is None:
+            return None
+        spec = want.spec
+        if taken.steps:
+            done = spec.with_steps(taken.entry.state.steps)
+            spec = msgspec.structs.replace(done, boot=(), ready=(), needs=spec.needs | {ABILITY})
+        begun_s = asyncio.get_running_loop().time()
+        try:
+            handle = await self._create(claim, held, msgspec.structs.replace(snapshot, spec=spec))
+            if taken.steps:
+                await self._go_on(held, handle, _terms(want, taken.steps, claim.labels))
+        except ExciseError:  # it may have been collected: it is not used again, and the claim goes on without it
+            stock.remove(taken.entry)
+            return None
+        if not (spec.boot or spec.ready or taken.steps):
+            stock.costs.note("template", taken.entry.state.key, asyncio.get_running_loop().time() - begun_s)
+        self._found(claim, taken)
+        return held
+
+    async def _go_on(self, held: Held, handle: Handle, spec: Spec) -> None:
+        """From the template's state with the steps that are left."""
+        try:
+            await handle.ready()
+            await handle.adopt(spec)
+        except BaseException:
+            self._stock.drop(held)
+            raise
+
+    # ---- to its start state
+
+    async def make_ready(self, claim: Claim, held: Held) -> Held:
+        """Finish what is missing; in another sandbox, made for it, if that fails in one that stood on the shelf."""
+        assert held.handle is not None
+        loop, begun_s = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+        try:
+            await held.handle.ready()
+        except CreateError:
+            if not claim.adopted:
+                raise
+            held = await self._again(claim, held)
+            assert held.handle is not None
+            await held.handle.ready()
+        self._note(claim, loop.time() - begun_s)
+        return held
+
+    async def _again(self, claim: Claim, held: Held) -> Held:
+        """What was there before may be to blame: once more, from the beginning."""
+        self._stock.drop(held)
+        claim.shelf, claim.built, claim.missed, claim.found = False, True, True, -1
+        claim.ends_s = asyncio.get_running_loop().time() + MAKE_S  # whoever waits for `ready` has a deadline of its own
+        return await self.claim(claim)
+
+    def _note(self, claim: Claim, ready_s: float) -> None:
+        """What that cost, where it can be told from what the claim's own commands took."""
+        spec, state, stock = claim.want.spec, claim.want.state, self._stock
+        if not claim.steps or spec.boot or spec.ready:
+            return
+        if claim.adopted or not stock.capabilities.keeps_steps:
+            stock.costs.note_steps(claim.steps, ready_s)
+        if not claim.adopted:
+            stock.costs.note("fresh", state.key, asyncio.get_running_loop().time() - claim.begun_s)
+
+    # ---- a new one
+
+    async def of_snapshot(self, snapshot: Snapshot, ends_s: float, lease_s: float, labels: Mapping[str, str]) -> Held:
+        """Of a snapshot that somebody took, in a place of its own."""
+        want = await self._stock.want(snapshot.spec)
+        claim = Claim(want=want, owner=Owner(), lease_s=lease_s, labels=labels, ends_s=ends_s)
+        slot = self._stock.slot(want, 0, "")
+        try:
+            async with asyncio.timeout_at(ends_s):
+                held = await self._place(claim, slot)
+                while held is None:
+                    held = await self._place(claim, slot)
+                await self._create(claim, held, snapshot)
+        except TimeoutError:
+            raise self._late(claim) from None
+        return held
+
+    async def _made(self, claim: Claim) -> Held | None:
+        stock, want = self._stock, claim.want
+        slot = stock.slot(want, len(want.state.steps), claim.owner.name)
+        stock.require_room(slot)
+        if want.shared and not claim.built and slot.template is None and stock.settings.match != "none":
+            await self._build(claim, slot)
+            return None
+        held = await self._place(claim, slot)
+        if held is None:
+            return None
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        claim.adopted, claim.steps, claim.kind = False, want.state.steps, "miss"
+        await self._create(claim, held, want.spec)
+        stock.costs.note("create", want.state.image, loop.time() - begun_s)
+        return held
+
+    async def _place(self, claim: Claim, slot: Slot | None) -> Held | None:
+        assert slot is not None
+        first, claim.waits = claim.waits, True
+        held = await self._stock.place(slot.size_bytes, first=first)
+        if held is not None:
+            claim.waits = False
+        return held
+
+    async def _create(self, claim: Claim, held: Held, start: Spec | Snapshot) -> Handle:
+        left_s = claim.ends_s - asyncio.get_running_loop().time()
+        return await self._making.create(held, start, deadline_s=left_s, lease_s=claim.lease_s, labels=claim.labels)
+
+    async def _build(self, claim: Claim, slot: Slot) -> None:
+        """Identical misses build once: whoever comes first begins, all wait, and then they look at the shelf again."""
+        build = self._builds.get(slot.name)
+        if build is None:
+            build = self._builds[slot.name] = Build(slot, self._stock, self._making)
+            build.task.add_done_callback(lambda _: self._builds.pop(slot.name, None))
+        claim.build, claim.built = build, True
+        build.waiting += 1
+        try:
+            await asyncio.shield(build.task)
+        except asyncio.CancelledError:
+            if build.task.cancelled():
+                raise CreateError("the pool was closed while it made this sandbox; connect to it again") from None
+            if build.waiting == 1:
+                build.task.cancel()
+            raise
+        except ExciseError as error:
+            raise type(error)(*error.args) from None  # each who waited has one of its own
+        finally:
+            build.waiting -= 1
+        claim.build = None
+
+
+def _terms(want: Want, steps: tuple[Step, ...], labels: Mapping[str, str]) -> Spec:
+    """What a sandbox takes on that holds the wanted state but for these steps."""
+    spec = want.spec.with_steps(steps) if steps else want.base
+    return spec if spec.labels == labels else msgspec.structs.replace(spec, labels=labels)

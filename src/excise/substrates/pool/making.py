@@ -1,0 +1,152 @@
+"""How a pool has sandboxes made by its source: for a claim, in advance, once for many who want the same."""
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+
+import msgspec
+
+from excise.errors import CreateError
+from excise.looking.records import About
+from excise.looking.usage import usage
+from excise.spec import Spec
+from excise.substrate import Handle, Snapshot
+from excise.substrates.pool.settings import FLOOR_BYTES
+from excise.substrates.pool.slots import Held, Slot
+from excise.substrates.pool.stock import Stock
+
+MAKE_S = 1800.0
+"""The longest that making one in advance may take: a source that hangs holds a place for so long, and no longer."""
+TEMPLATE_LEASE_S = 3600.0
+UNDO_S = 2.0
+"""How long who gives up waits for the source to have given up, too."""
+
+
+class Making:
+    """Every way to a new sandbox. The place is the caller's to have taken, and given back here if nothing comes of it."""
+
+    def __init__(self, stock: Stock) -> None:
+        self._stock = stock
+
+    async def create(
+        self, held: Held, start: Spec | Snapshot, *, deadline_s: float, lease_s: float, labels: Mapping[str, str]
+    ) -> Handle:
+        """By the source; who is cancelled meanwhile leaves nothing, and does not wait for a source that hangs."""
+        stock = self._stock
+        making = stock.source.create(
+            start,
+            deadline_s=deadline_s,
+            lease_s=lease_s,
+            labels={**labels, **stock.labels},
+            request_id=uuid.uuid4().hex,
+        )
+        task = asyncio.ensure_future(making)
+        try:
+            held.handle = handle = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():  # by the source, which is being closed; nobody gave up
+                stock.places.give(held.size_bytes)
+                raise CreateError(f"{stock.source.address} was closed while it made a sandbox; connect to it again") from None
+            task.cancel()
+            undoing = stock.begin(self._undo(task, held))
+            await asyncio.wait({undoing}, timeout=UNDO_S)
+            raise
+        except BaseException:
+            stock.places.give(held.size_bytes)
+            raise
+        return handle
+
+    async def _undo(self, task: "asyncio.Future[Handle]", held: Held) -> None:
+        try:
+            await asyncio.wait({task})
+            if not task.cancelled() and task.exception() is None:
+                await task.result().close()
+        finally:
+            self._stock.places.give(held.size_bytes)
+
+    # ---- in advance
+
+    async def fill_one(self, slot: Slot, hands: asyncio.Semaphore) -> None:
+        """One more of `slot`, when there is a hand and a place for it."""
+        async with hands:
+            self._stock.require_room(slot)
+            held = await self._stock.place(slot.size_bytes)
+            while held is None:
+                held = await self._stock.place(slot.size_bytes, first=True)
+            await self.fill(slot, held)
+
+    async def fill(self, slot: Slot, held: Held) -> None:
+        """One more of `slot` on the shelf, made as cheaply as can be, in the place that `held` has."""
+        stock = self._stock
+        loop = asyncio.get_running_loop()
+        begun_s = loop.time()
+        try:
+            async with asyncio.timeout(MAKE_S):
+                handle = await self._prepared(slot, held)
+                held.made_s, held.ahead = loop.time() - begun_s, True
+                await self._keep_template(slot, handle)
+                await self._weigh(slot, held, handle)
+        except TimeoutError:
+            self._lose(held)
+            raise CreateError(f"{stock.source.address} made no sandbox in {MAKE_S:g} s") from None
+        except BaseException:
+            self._lose(held)
+            raise
+        stock.shelve(slot, held, slot.owner)
+        stock.make_room()
+
+    def _lose(self, held: Held) -> None:
+        """What was made so far is closed; `create` has given the place back if nothing was."""
+        held.ahead = False
+        if held.handle is not None:
+            self._stock.drop(held)
+
+    async def _prepared(self, slot: Slot, held: Held) -> Handle:
+        stock, settings = self._stock, self._stock.settings
+        loop = asyncio.get_running_loop()
+        recipe = slot.recipe(stock.capabilities)
+        start: Spec | Snapshot = recipe
+        template = slot.template
+        if template is not None:
+            assert template.payload.snapshot is not None
+            start = msgspec.structs.replace(template.payload.snapshot, spec=recipe)
+        begun_s = loop.time()
+        handle = await self.create(held, start, deadline_s=MAKE_S, lease_s=settings.lease_s, labels={})
+        created_s = loop.time()
+        await handle.ready()
+        now_s = loop.time()
+        if template is not None:
+            stock.costs.note("template", slot.state.key, now_s - begun_s)
+            return handle
+        stock.costs.note("create", slot.state.image, created_s - begun_s)
+        stock.costs.note("fresh", slot.state.key, now_s - begun_s)
+        if slot.state.steps and not stock.capabilities.keeps_steps:
+            stock.costs.note_steps(slot.state.steps, now_s - created_s)
+        return handle
+
+    async def _keep_template(self, slot: Slot, handle: Handle) -> None:
+        """A snapshot of the state, which others are made of, and reset to. There is one, or none if there is no room for it."""
+        stock = self._stock
+        shared = slot.state.steps and not stock.capabilities.keeps_steps
+        if stock.capabilities.snapshot is None or slot.template is not None or not (shared or stock.settings.reuse != "never"):
+            return
+        if not all(step.share for step in slot.state.steps):
+            return
+        await handle.renew(TEMPLATE_LEASE_S)  # a snapshot has its sandbox's lease
+        snapshot = await handle.snapshot()
+        await handle.renew(stock.settings.lease_s)
+        size_bytes = max(FLOOR_BYTES, snapshot.size_bytes)
+        if slot.template is not None or stock.closed or not stock.places.take(size_bytes, 0):
+            await stock.source.discard(snapshot)
+            return
+        stock.shelve(slot, Held(size_bytes=size_bytes, snapshot=snapshot), slot.owner, template=True)
+
+    async def _weigh(self, slot: Slot, held: Held, handle: Handle) -> None:
+        """What one of these takes, as far as anybody can say."""
+        stock = self._stock
+        about = await usage(handle, About(id=handle.id, address=stock.source.address))
+        template = 0 if slot.template is None else slot.template.bytes
+        slot.size_bytes = max(FLOOR_BYTES, about.memory_bytes or 0, template)
+        stock.places.resize(slot.size_bytes - held.size_bytes)
+        held.size_bytes = slot.size_bytes
+        stock.require_room(slot)
