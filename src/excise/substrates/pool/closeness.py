@@ -24,17 +24,21 @@ def plan(have: State, want: State) -> tuple[Step, ...] | None:
 
 def path(have: State, want: State) -> tuple[Step, ...]:
     """`plan` for states of which it is known that one leads to the other."""
+    return (*switches(have, want), *want.steps[len(have.steps) :])
+
+
+def switches(have: State, want: State) -> tuple[Step, ...]:
+    """What leads from `have` to the beginning of `want` that is as long: nothing if it is that."""
     done = len(have.steps)
     if have.key == want.keys[done]:
-        return want.steps[done:]
+        return ()
     made: list[Step] = []
     for index, step in enumerate(want.steps[:done]):
-        if have.keys[index + 1] == want.keys[index + 1]:
-            continue
-        if have.digests[index] == want.digests[index] and step.lock is not None:
-            continue
-        made.append(switch_of(step))
-    return (*made, *want.steps[done:])
+        same = have.digests[index] == want.digests[index]
+        # Before the first sibling all is equal; above it, what depends on its lock alone.
+        if not (same and (step.lock is not None or have.keys[index + 1] == want.keys[index + 1])):
+            made.append(switch_of(step))
+    return tuple(made)
 
 
 def switch_of(step: Step) -> Step:

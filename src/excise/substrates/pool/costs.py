@@ -65,10 +65,10 @@ class Costs:
         expected = [self.step_s(step) for step in steps]
         whole = sum(expected)
         for step, part in zip(steps, expected, strict=True):
-            self.note(_kind(step), digest(step), seconds * part / whole if whole > 0 else seconds / len(steps))
+            self.note(kind_of(step), digest(step), seconds * part / whole if whole > 0 else seconds / len(steps))
 
     def step_s(self, step: Step) -> float:
-        return self.seconds(_kind(step), digest(step))
+        return self.seconds(kind_of(step), digest(step))
 
     def expected_s(self, steps: Iterable[Step]) -> float:
         """Of a plan: what its steps take together."""
@@ -77,7 +77,7 @@ class Costs:
     def rest_s(self, want: State, done: int) -> float:
         """The same for the steps of `want` after the first `done`."""
         pairs = zip(want.steps[done:], want.digests[done:], strict=True)
-        return sum(self.seconds(_kind(step), made) for step, made in pairs)
+        return sum(self.seconds(kind_of(step), made) for step, made in pairs)
 
     def fresh_s(self, want: State) -> float:
         """A create by the source and all steps, as it was seen of this state, or in sum."""
@@ -100,5 +100,6 @@ class _Last:
         self.median_s = median(self._row)
 
 
-def _kind(step: Step) -> Kind:
+def kind_of(step: Step) -> Kind:
+    """What a step is like, when it was not measured itself."""
     return "switch" if is_switch(step) else step.stage.value

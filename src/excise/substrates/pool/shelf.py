@@ -5,18 +5,18 @@ taking is one piece of synchronous code, so that no sandbox is claimed twice.
 """
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from excise.spec import Step
-from excise.substrates.pool.closeness import Depth, depth, path
-from excise.substrates.pool.costs import Costs
+from excise.substrates.pool.closeness import Depth, depth, path, switches
+from excise.substrates.pool.costs import Costs, kind_of
 from excise.substrates.pool.owners import Owner
 from excise.substrates.pool.state import State
 
 P = TypeVar("P")
+T = TypeVar("T")
 
 Match = Literal["closest", "exact"]
 SIBLINGS_SEEN = 8
@@ -52,17 +52,54 @@ class _Place(NamedTuple):
 
     fit: str
     owner: Owner | None
+    template: bool
+
+
+class _Row(Generic[T]):
+    """Things by name, the last that came at the end. Each change and each look takes the same time, whatever was removed.
+
+    A dict does not: it walks over the gaps that were left by what was removed at the end where it is read.
+    """
+
+    __slots__ = ("_at", "_names", "_things")
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._things: list[T] = []
+        self._at: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._at
+
+    def add(self, name: str, thing: T) -> None:
+        self._at[name] = len(self._names)
+        self._names.append(name)
+        self._things.append(thing)
+
+    def remove(self, name: str) -> None:
+        """The last takes its place."""
+        at = self._at.pop(name)
+        moved, thing = self._names.pop(), self._things.pop()
+        if moved != name:
+            self._names[at], self._things[at], self._at[moved] = moved, thing, at
+
+    def last(self, count: int = 1) -> list[T]:
+        return self._things[-count:]
 
 
 class Shelf(Generic[P]):
     def __init__(self, match: Match = "closest") -> None:
         self._match: Match = match
         self._entries: dict[str, Entry[P]] = {}
-        self._states: dict[tuple[_Place, str], dict[str, Entry[P]]] = {}
-        self._families: dict[tuple[_Place, str], dict[str, None]] = {}
-        """The keys of the states of a family, the last used at the end."""
+        self._states: dict[tuple[_Place, str], _Row[Entry[P]]] = {}
+        self._families: dict[tuple[_Place, str], _Row[_Row[Entry[P]]]] = {}
+        """The rows of its states, by their keys."""
         self._idle: dict[str, int] = {}
         self._bytes = 0
+        self._templates = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -83,79 +120,89 @@ class Shelf(Generic[P]):
         if entry.id in self._entries:
             raise ValueError(f"{entry.id} is on the shelf already: a sandbox is idle once")
         place, key = _place(entry), entry.state.key
+        alike = self._states.get((place, key))
+        if alike is None:
+            alike = self._states[place, key] = _Row()
+            self._families.setdefault((place, entry.state.family), _Row()).add(key, alike)
+        alike.add(entry.id, entry)
         self._entries[entry.id] = entry
-        self._states.setdefault((place, key), {})[entry.id] = entry
-        self._families.setdefault((place, entry.state.family), {})[key] = None
         self._idle[key] = self._idle.get(key, 0) + 1
         self._bytes += entry.bytes
+        self._templates += entry.template
 
     def remove(self, id: str) -> Entry[P] | None:
         """Take one out by its name; None if it is not there (any more)."""
         entry = self._entries.pop(id, None)
         if entry is None:
             return None
-        place, key, family = _place(entry), entry.state.key, (_place(entry), entry.state.family)
+        place, key = _place(entry), entry.state.key
         alike = self._states[place, key]
-        del alike[id]
+        alike.remove(id)
         if not alike:
             del self._states[place, key]
-            del self._families[family][key]
-            if not self._families[family]:
-                del self._families[family]
+            family = self._families[place, entry.state.family]
+            family.remove(key)
+            if not family:
+                del self._families[place, entry.state.family]
         self._idle[key] -= 1
         if not self._idle[key]:
             del self._idle[key]
         self._bytes -= entry.bytes
+        self._templates -= entry.template
         return entry
 
     def take_closest(self, want: State, fit: str, owner: Owner, costs: Costs, fresh_s: float) -> Taken[P] | None:
         """The entry with the least expected seconds to `want`, taken; None if `fresh_s`, a create, is no worse."""
-        places = [_Place(fit, None), _Place(fit, Owner(owner.name))]
-        if owner.secrets:
-            places.append(_Place(fit, owner))
+        places = self._places(fit, owner)
         best: Entry[P] | None = None
-        best_s = fresh_s
-        for entry in self._candidates(want, places):
-            expected_s = self._expected_s(entry, want, costs)
-            if expected_s < best_s:
-                best, best_s = entry, expected_s
+        best_s, rest_s = fresh_s, 0.0
+        for done in range(len(want.steps), -1, -1):
+            if done < len(want.steps):
+                rest_s += costs.seconds(kind_of(want.steps[done]), want.digests[done])
+            if rest_s >= best_s:
+                break  # what is not so deep takes longer still
+            for entry in self._holding(want, done, places):
+                expected_s = rest_s + _extra_s(entry, want, costs)
+                if expected_s < best_s:
+                    best, best_s = entry, expected_s
+            if self._match == "exact":
+                break
         if best is None:
             return None
         if not best.template:
             self.remove(best.id)
         return Taken(best, path(best.state, want), best_s, depth(best.state, want))
 
-    def _candidates(self, want: State, places: list[_Place]) -> Iterator[Entry[P]]:
-        """One entry for each thing that a want may find: at most four a prefix and a place, the deepest first."""
-        for done in range(len(want.steps), -1, -1):
-            for place in places:
-                alike = self._states.get((place, want.keys[done]))
-                if alike:
-                    yield from _newest(alike)
-                if self._match == "closest":
-                    yield from self._siblings(place, want.families[done], want.keys[done])
-            if self._match == "exact":
-                return
+    def _places(self, fit: str, owner: Owner) -> list[_Place]:
+        """Where that lies which `owner` may have: what is nobody's, what is theirs, what saw the same secrets."""
+        owners = (None, Owner(owner.name), owner) if owner.secrets else (None, owner)
+        places = [_Place(fit, each, False) for each in owners]
+        if self._templates:
+            places.extend([_Place(fit, each, True) for each in owners])
+        return places
 
-    def _siblings(self, place: _Place, family: str, key: str) -> Iterator[Entry[P]]:
-        states = self._families.get((place, family))
-        if not states or (len(states) == 1 and key in states):
-            return
-        some = islice((other for other in states if other != key), SIBLINGS_SEEN)
-        yield from _newest(max((self._states[place, other] for other in some), key=len))
+    def _holding(self, want: State, done: int, places: list[_Place]) -> Iterator[Entry[P]]:
+        """Of each place one entry that holds the first `done` steps of `want`, and one that holds siblings; the last that came.
 
-    def _expected_s(self, entry: Entry[P], want: State, costs: Costs) -> float:
-        have = entry.state
-        start_s = costs.seconds("template", have.key) if entry.template else costs.seconds("adopt", want.image)
-        if have.key == want.keys[len(have.steps)]:
-            return start_s + costs.rest_s(want, len(have.steps))
-        return start_s + costs.expected_s(path(have, want))
+        Its memory is warm, and those not needed grow old together and expire.
+        """
+        for place in places:
+            if alike := self._states.get((place, want.keys[done])):
+                yield from alike.last()
+            if self._match == "closest" and (family := self._families.get((place, want.families[done]))):
+                siblings = [row for row in family.last(SIBLINGS_SEEN) if row is not alike]
+                if siblings:
+                    yield from max(siblings, key=len).last()
+
+
+def _extra_s(entry: Entry[P], want: State, costs: Costs) -> float:
+    """Until it holds what `want` begins with."""
+    if entry.template:
+        start_s = costs.seconds("template", entry.state.key)
+    else:
+        start_s = costs.seconds("adopt", want.image)
+    return start_s + costs.expected_s(switches(entry.state, want))
 
 
 def _place(entry: Entry[P]) -> _Place:
-    return _Place(entry.fit, entry.owner)
-
-
-def _newest(alike: dict[str, Entry[P]]) -> Iterator[Entry[P]]:
-    """The last that came: its memory is warm, and those not needed grow old together and expire."""
-    yield alike[next(reversed(alike))]
+    return _Place(entry.fit, entry.owner, entry.template)
