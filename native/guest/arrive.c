@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
@@ -41,18 +42,20 @@ static bool is_told(const char *variable)
 int arrive_tell(int out)
 {
     static const char magic[] = "EXCISE1\n";
-    char cwd[PATH_MAX];
+    char cwd[PATH_MAX], user[16];
     uint32_t length;
     int result;
 
     if (getcwd(cwd, sizeof cwd) == NULL)
         return -errno;
-    length = (uint32_t)strlen(cwd) + 1;
+    snprintf(user, sizeof user, "%u", (unsigned)geteuid());
+    length = (uint32_t)(strlen(cwd) + 1 + strlen(user) + 1);
     for (char **at = environ; *at != NULL; at++)
         length += is_told(*at) ? (uint32_t)strlen(*at) + 1 : 0;
     if ((result = file_put(out, magic, sizeof magic - 1)) < 0 || (result = file_put(out, &length, sizeof length)) < 0)
         return result;
-    result = file_put(out, cwd, strlen(cwd) + 1);
+    if ((result = file_put(out, cwd, strlen(cwd) + 1)) == 0)
+        result = file_put(out, user, strlen(user) + 1);
     for (char **at = environ; result == 0 && *at != NULL; at++)
         result = is_told(*at) ? file_put(out, *at, strlen(*at) + 1) : 0;
     return result;

@@ -2,6 +2,7 @@
 #ifndef EXCISE_GUEST_ARRIVE_H
 #define EXCISE_GUEST_ARRIVE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum { ARRIVE_SECRET_BYTES = 64 };
@@ -12,7 +13,7 @@ enum { ARRIVE_SECRET_BYTES = 64 };
 int arrive_copy(const char *path);
 
 /* Tells `out` what a program of this container begins with, so that the host knows what the image says: "EXCISE1\n", a u32 of how many bytes follow, the
- * working directory, then every variable; each ends with a null byte. */
+ * working directory, the number of the user, then every variable; each ends with a null byte. */
 int arrive_tell(int out);
 
 /* Waits at the Unix socket `path` for the two descriptors of a link. */
@@ -21,7 +22,7 @@ int arrive_wait(const char *path, int link[2]);
 /* Gives our stdin and stdout to the guest that waits, or will wait, at `path`; returns when that guest has ended. */
 int arrive_give(const char *path);
 
-/* Waits at a TCP port for the one who knows the secret; its connection is the link. */
-int arrive_listen(uint16_t port, int link[2]);
+/* Waits at a TCP port for the one who knows the secret; its connection is the link. `local`: the port is the pod's own, and comes forwarded. */
+int arrive_listen(uint16_t port, bool local, int link[2]);
 
 #endif

@@ -22,12 +22,12 @@ struct caller {
     char said[ARRIVE_SECRET_BYTES];
 };
 
-/* On every address of either kind; where the kernel has no IPv6, of the other. */
-static int listen_on(uint16_t port)
+/* On the loopback, or on every address of either kind; where the kernel has no IPv6, of the other. */
+static int listen_on(uint16_t port, bool local)
 {
     struct sockaddr_in6 either = {.sin6_family = AF_INET6, .sin6_port = htons(port), .sin6_addr = IN6ADDR_ANY_INIT};
-    struct sockaddr_in old = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_ANY)};
-    CLEAN_FD int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in old = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(local ? INADDR_LOOPBACK : INADDR_ANY)};
+    CLEAN_FD int fd = local ? -1 : socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
     int no = 0, result, listening;
 
     if (fd >= 0) {
@@ -113,7 +113,7 @@ static int choose(int listening, const char *secret, struct caller callers[CALLE
     }
 }
 
-int arrive_listen(uint16_t port, int link[2])
+int arrive_listen(uint16_t port, bool local, int link[2])
 {
     struct caller callers[CALLERS];
     const char *secret = getenv(ARRIVE_SECRET);
@@ -122,7 +122,7 @@ int arrive_listen(uint16_t port, int link[2])
 
     if (secret == NULL || strlen(secret) != ARRIVE_SECRET_BYTES)
         return -EINVAL;
-    if ((listening = listen_on(port)) < 0)
+    if ((listening = listen_on(port, local)) < 0)
         return listening;
     for (size_t i = 0; i < CALLERS; i++)
         callers[i] = (struct caller){.fd = -1};

@@ -38,19 +38,21 @@ static void take_link(struct guest_config *config, const char *what, int result,
 }
 
 /* -p FD: an open /proc, where the root has none. -d: the root has a size of its own.
- * In a pod: -c PATH copies the program and ends; -w PATH waits for a link there; -g PATH gives it one, its own; -l PORT listens for one. */
+ * In a pod: -c PATH copies the program and ends; -w PATH waits for a link there; -g PATH gives it one, its own; -f PORT
+ * listens for one that is forwarded, -l PORT for one from anywhere. */
 static int take_options(struct guest_config *config, int argc, char **argv)
 {
     int option, link[2], result;
 
-    while ((option = getopt(argc, argv, "p:dc:w:g:l:")) >= 0) {
+    while ((option = getopt(argc, argv, "p:dc:w:g:f:l:")) >= 0) {
         switch (option) {
         case 'p': config->proc = atoi(optarg); break;
         case 'd': config->disk_limited = true; break;
         case 'c': finish("copy", arrive_copy(optarg)); break;
         case 'g': finish("give", (result = arrive_tell(STDOUT_FILENO)) < 0 ? result : arrive_give(optarg)); break;
         case 'w': result = arrive_wait(optarg, link); take_link(config, "wait", result, link); break;
-        case 'l': result = arrive_listen((uint16_t)atoi(optarg), link); take_link(config, "listen", result, link); break;
+        case 'f':
+        case 'l': result = arrive_listen((uint16_t)atoi(optarg), option == 'f', link); take_link(config, "listen", result, link); break;
         default: return -EINVAL;
         }
     }

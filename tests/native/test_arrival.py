@@ -101,7 +101,7 @@ def test_a_link_is_handed_over_whoever_comes_first(guest_program: Path, tmp_path
         theirs.close()
         greeted(ours)
         ours.close()
-    assert words[0] == b"/usr"
+    assert words[:2] == [b"/usr", str(os.geteuid()).encode()]
     assert {b"ODD=a=b\nc", b"EMPTY="} <= set(words[1:])
     assert not any(word.startswith(b"EXCISE_LINK_SECRET") for word in words)
     assert list(tmp_path.iterdir()) == []
@@ -145,9 +145,14 @@ def reached(port: int, process: subprocess.Popen[bytes]) -> socket.socket:
     raise AssertionError("it ended")
 
 
-def test_only_who_knows_the_secret_is_served_over_tcp(guest_program: Path) -> None:
+@pytest.mark.parametrize("option", ["-f", "-l"])
+def test_only_who_knows_the_secret_is_served_over_tcp(guest_program: Path, option: str) -> None:
     port = free_port()
-    with started(guest_program, "-l", str(port)) as guest:
+    with started(guest_program, option, str(port)) as guest:
+        if option == "-f":  # only the loopback leads to it; whoever forwards a port is there
+            listening = Path(f"/proc/{guest.pid}/net/tcp").read_text
+            while f"0100007F:{port:04X} 00000000:0000 0A" not in listening():
+                assert guest.poll() is None
         silent = [reached(port, guest) for _ in range(40)]  # more than it has places for
         with reached(port, guest) as stranger:
             stranger.sendall(b"6" * 64)

@@ -14,19 +14,15 @@ from excise.errors import SandboxLost
 from excise.substrates.kubernetes import carrier as carrier_module
 from excise.substrates.kubernetes import websocket
 from excise.substrates.kubernetes.api import Api
-from excise.substrates.kubernetes.carrier import StreamCarrier, surroundings
+from excise.substrates.kubernetes.carrier import Judged, StreamCarrier, surroundings
 from excise.substrates.kubernetes.dial import exec_carrier
 from excise.substrates.kubernetes.refusals import Forbidden, Gone, Unreachable
 from excise.substrates.kubernetes.websocket import Frames
 
 DEADLINE_S = 20.0
-TOLD = b"/work\0PATH=/bin\0ODD=a=b\0"
+TOLD = b"/work\x007\0PATH=/bin\0ODD=a=b\0"
 TELLS = b"EXCISE1\n" + len(TOLD).to_bytes(4, "little") + TOLD
 Serve = Callable[[web.WebSocketResponse], Awaitable[None]]
-
-
-async def plainly(said: str) -> str:
-    return said
 
 
 def unmasked(frame: bytes) -> bytes:
@@ -93,7 +89,7 @@ def test_what_no_server_sends_is_an_error(data: bytes) -> None:
 
 
 def test_surroundings_keep_what_variables_hold() -> None:
-    found = surroundings(b"/a b\0X=1=2\0EMPTY=\0\xff=\xfe\0noise\0")
+    found = surroundings(b"/a b\x0065535\0X=1=2\0EMPTY=\0\xff=\xfe\0noise\0")
     assert found.cwd == "/a b"
     assert found.env == {"X": "1=2", "EMPTY": "", "\udcff": "\udcfe"}
 
@@ -143,8 +139,8 @@ async def api(tmp_path: Path, serve: Serve | None, refuse: tuple[int, str] | Non
         assert len(base64.b64decode(request.headers["Sec-WebSocket-Key"])) == 16
 
 
-async def dialled(client: Api, why: Callable[[str], Awaitable[str]] = plainly) -> StreamCarrier:
-    return await asyncio.wait_for(exec_carrier(client, "box", "main", ("a b", "-g"), why), DEADLINE_S)
+async def dialled(client: Api) -> StreamCarrier:
+    return await asyncio.wait_for(exec_carrier(client, "box", "main", ("a b", "-g")), DEADLINE_S)
 
 
 def test_a_stream_goes_both_ways_and_its_end_is_judged(tmp_path: Path) -> None:
@@ -164,16 +160,15 @@ def test_a_stream_goes_both_ways_and_its_end_is_judged(tmp_path: Path) -> None:
 
     async def scenario() -> None:
         async with api(tmp_path, serve) as client:
-            carrier = await dialled(client, why)
-            found = await asyncio.wait_for(carrier.told(), DEADLINE_S)
-            assert (found.cwd, found.env) == ("/work", {"PATH": "/bin", "ODD": "a=b"})
+            stream = await dialled(client)
+            found = await asyncio.wait_for(stream.told(), DEADLINE_S)
+            assert (found.cwd, found.uid, found.env) == ("/work", 7, {"PATH": "/bin", "ODD": "a=b"})
+            carrier = Judged(stream, why)
             received, over = bytearray(), asyncio.get_running_loop().create_future()
             carrier.begin(received=received.extend, drained=lambda: None, ended=over.set_result)
             carrier.send(b"x" * 300000)
             carrier.send(b"bye")
-            assert await asyncio.wait_for(over, DEADLINE_S) == (
-                "judged: the exec stream ended it was killed words of stderr"
-            )
+            assert await asyncio.wait_for(over, DEADLINE_S) == ("judged: the pod's stream ended: it was killed words of stderr")
             assert bytes(received) == b"early" + b"x" * 300000
             assert carrier.waiting_bytes == 0
             carrier.send(b"to nobody")

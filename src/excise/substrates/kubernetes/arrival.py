@@ -3,38 +3,40 @@
 import hashlib
 import io
 import json
+import secrets
 import sys
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from excise.guest.programs import program
+from excise.guest import programs
 
 Way = Literal["init", "exec"]
+By = Literal["forward", "exec", "tcp"]
 PLACE = "/.excise"
 PROGRAM = f"{PLACE}/guest"
 LINK = f"{PLACE}/link"
-IMAGE = "excise/guest"
 PORT = 8701
-SECRET = "EXCISE_LINK_SECRET"  # noqa: S105 - the variable's name
+SECRET_BYTES = 32
+_SECRET = "EXCISE_LINK_SECRET"  # noqa: S105 - the variable's name
 _GO = f"{PLACE}/go"
 _VOLUME = "excise-guest"
 _INSIDE = "excise-guest"
-_DIGITS = 12
 # Both sides may come first, so both make the FIFO. The shell waits in the kernel, and becomes the guest.
 _WAIT = f'mkfifo {_GO} 2>/dev/null; read -r word < {_GO}; exec {PROGRAM} "$@"'
 # `head` takes no more than the program, if no more was sent: nothing is, until the guest has told where it is.
 _FETCH = (
     f"head -c $1 > {PROGRAM}.part && chmod 755 {PROGRAM}.part && mv {PROGRAM}.part {PROGRAM} && "
-    f"{{ mkfifo {_GO} 2>/dev/null; echo go > {_GO}; }} && exec {PROGRAM} -g {LINK}"
+    f'{{ mkfifo {_GO} 2>/dev/null; echo go > {_GO}; }} && shift && if test $# -gt 0; then exec {PROGRAM} "$@"; fi'
 )
+_SHELLS_OWN = frozenset(("PWD", "OLDPWD", "SHLVL", "_"))
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-def reference(path: Path, image: str = IMAGE) -> str:
-    """The name of the image that holds this very program: another program has another name, so none is ever stale."""
-    return f"{image}:{hashlib.sha256(path.read_bytes()).hexdigest()[:_DIGITS]}"
+def secret() -> str:
+    """Who says it is this create's."""
+    return secrets.token_hex(SECRET_BYTES)
 
 
 def give() -> tuple[str, ...]:
@@ -42,16 +44,23 @@ def give() -> tuple[str, ...]:
     return (PROGRAM, "-g", LINK)
 
 
-def fetch(path: Path) -> tuple[str, ...]:
-    """The same, which first takes the program from its stdin."""
-    return ("/bin/sh", "-c", _FETCH, "sh", str(path.stat().st_size))
+def fetch(program: bytes, *, and_give: bool) -> tuple[str, ...]:
+    """An exec that takes the program from its stdin; and then is as `give`."""
+    return ("/bin/sh", "-c", _FETCH, "sh", str(len(program)), *(("-g", LINK) if and_give else ()))
 
 
-def with_guest(pod: Mapping[str, Any], *, way: Way, image: str, pull_policy: str | None, secret: str | None) -> dict[str, Any]:
-    """`pod` with the guest as PID 1 of its only container. `secret`: it listens for who knows it, else it waits for an exec."""
+def without_shells(env: Mapping[str, str], way: Way) -> dict[str, str]:
+    """What the image says, without what the shell that fetched the program has added."""
+    return {name: value for name, value in env.items() if way == "init" or name not in _SHELLS_OWN}
+
+
+def with_guest(
+    pod: Mapping[str, Any], *, way: Way, by: By, image: str, pull_policy: str | None, secret: str, root: bool
+) -> dict[str, Any]:
+    """`pod` with the guest as PID 1 of its only container. `root`: whoever the image says, so that it can become anyone."""
     spec: Mapping[str, Any] = pod["spec"]
     container: Mapping[str, Any] = spec["containers"][0]
-    waits = ["-w", LINK] if secret is None else ["-l", str(PORT)]
+    waits = {"exec": ["-w", LINK], "forward": ["-f", str(PORT)], "tcp": ["-l", str(PORT)]}[by]
     shown = {"name": _VOLUME, "mountPath": PLACE}
     made = {
         **container,
@@ -59,8 +68,10 @@ def with_guest(pod: Mapping[str, Any], *, way: Way, image: str, pull_policy: str
         "args": waits,
         "volumeMounts": [*container.get("volumeMounts", ()), shown],
     }
-    if secret is not None:
-        made["env"] = [*container.get("env", ()), {"name": SECRET, "value": secret}]
+    if by != "exec":
+        made["env"] = [*container.get("env", ()), {"name": _SECRET, "value": secret}]
+    if root:
+        made["securityContext"] = {**container.get("securityContext", {}), "runAsUser": 0, "runAsGroup": 0}
     changed: dict[str, Any] = {
         **spec,
         "containers": [made],
@@ -108,7 +119,7 @@ def image_tar(path: Path, machine: str) -> bytes:
             "layers": [{"mediaType": f"{oci}.layer.v1.tar", "digest": _digest(layer), "size": len(layer)}],
         }
     )
-    name = reference(path)
+    name = programs.guest_image(machine)
     names = {"io.containerd.image.name": f"docker.io/{name}", "org.opencontainers.image.ref.name": name.rpartition(":")[2]}
     entry = {"mediaType": f"{oci}.manifest.v1+json", "digest": _digest(manifest), "size": len(manifest), "annotations": names}
     blob = {_digest(one): f"blobs/sha256/{_digest(one).removeprefix('sha256:')}" for one in (layer, config, manifest)}
@@ -145,8 +156,8 @@ def _digest(data: bytes) -> str:
 def main(arguments: list[str]) -> None:
     """`python -m excise.substrates.kubernetes.arrival x86_64 > guest.tar`: the image, to be pushed or imported."""
     machine = arguments[0] if arguments else "x86_64"
-    path = program("excise-guest", machine)
-    sys.stderr.write(f"{reference(path)}\n")
+    path = programs.program("excise-guest", machine)
+    sys.stderr.write(f"{programs.guest_image(machine)}\n")
     sys.stdout.buffer.write(image_tar(path, machine))
 
 

@@ -1,7 +1,8 @@
-"""An exec's stdin and stdout as a byte stream that carries frames: one WebSocket that lives as long as the sandbox."""
+"""A pod's stream as one that carries frames: an exec's stdin and stdout, or a forwarded port, in a WebSocket of its own."""
 
 import asyncio
 import base64
+import contextvars
 import os
 import re
 import struct
@@ -11,10 +12,11 @@ from typing import Any
 import msgspec
 
 from excise.errors import SandboxLost
+from excise.guest.carrier import Carrier
 from excise.substrates.kubernetes import websocket
 from excise.substrates.kubernetes.websocket import FrameError, Frames
 
-STDIN, STDOUT, STDERR, STATUS = 0, 1, 2, 3
+STDERR, STATUS = 2, 3
 _TELLS = struct.Struct("<8sI")
 _MAGIC = b"EXCISE1\n"
 _LONGEST_TOLD_BYTES = 1 << 22
@@ -34,39 +36,114 @@ class Refused(Exception):  # noqa: N818 - an answer, for whoever asked to judge
         self.body = body
 
 
+class Channels(msgspec.Struct, frozen=True):
+    """Which numbers the streams in a WebSocket have."""
+
+    sends: int
+    hears: int
+    says: frozenset[int]
+    """Where words come that tell of an end."""
+    forwards: bool = False
+    """Each begins with two bytes, the port's number, that are nobody's."""
+
+
+EXEC = Channels(0, 1, frozenset((STDERR, STATUS)))
+FORWARD = Channels(0, 0, frozenset((1,)), forwards=True)
+_PORT_BYTES = 2
+
+
 class Surroundings(msgspec.Struct, frozen=True):
     """What a program of the container begins with, as its image and the kubelet have it."""
 
     cwd: str
+    uid: int
     env: dict[str, str]
 
 
+class Told:
+    """What the guest tells of the container before anything else, as it comes."""
+
+    def __init__(self) -> None:
+        self.early = bytearray()
+        """What came and was not part of it."""
+
+    def take(self, piece: bytes | memoryview) -> Surroundings | None:
+        """All of it, once it is there; SandboxLost if this is no guest."""
+        self.early += piece
+        if len(self.early) < _TELLS.size:
+            return None
+        magic, length = _TELLS.unpack_from(self.early)
+        if magic != _MAGIC or length > _LONGEST_TOLD_BYTES:
+            said = bytes(self.early[:200]).decode("utf-8", "replace")
+            raise SandboxLost(f"what was started in the pod is not the guest: it says {said!r}")
+        if len(self.early) < _TELLS.size + length:
+            return None
+        told = bytes(self.early[_TELLS.size : _TELLS.size + length])
+        del self.early[: _TELLS.size + length]
+        return surroundings(told)
+
+
 def surroundings(told: bytes) -> Surroundings:
-    """`told`: a directory, then variables, each ended by a null byte."""
-    cwd, *variables = told.decode("utf-8", "surrogateescape").split("\0")[:-1]
+    """`told`: a directory, a user's number, then variables, each ended by a null byte."""
+    cwd, uid, *variables = told.decode("utf-8", "surrogateescape").split("\0")[:-1]
     pairs = (word.partition("=") for word in variables)
-    return Surroundings(cwd, {name: value for name, equals, value in pairs if equals})
+    return Surroundings(cwd, int(uid), {name: value for name, equals, value in pairs if equals})
+
+
+class Judged:
+    """A carrier whose end is explained by somebody else: a broken stream is not the reason, only a sign of it."""
+
+    def __init__(self, carrier: Carrier, why: Why) -> None:
+        """`why`: what the end means, given what the stream said itself. Who waits is told when that is known."""
+        self._carrier = carrier
+        self._why = why
+        self._ended: Callable[[str], None] | None = None
+        self._judging: asyncio.Task[None] | None = None
+        self.send = carrier.send
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._carrier.waiting_bytes
+
+    def begin(
+        self, *, received: Callable[[memoryview], None], drained: Callable[[], None], ended: Callable[[str], None]
+    ) -> None:
+        self._ended = ended
+        self._carrier.begin(received=received, drained=drained, ended=self._judge)
+
+    def _judge(self, said: str) -> None:
+        async def judged() -> None:
+            reason = await self._why(said)
+            if self._ended is not None:
+                self._ended(reason)
+
+        self._judging = asyncio.get_running_loop().create_task(judged(), context=contextvars.Context())
+
+    def close(self) -> None:
+        self._ended = None
+        self._carrier.close()
+        if self._judging is not None and self._judging is not asyncio.current_task():
+            self._judging.cancel()
 
 
 class StreamCarrier(asyncio.Protocol):
     """A connection that the API has handed over. It is read as it comes: the frames in it have credit of their own."""
 
-    def __init__(self, why: Why) -> None:
-        """`why`: what the end of the stream means, given what it said itself."""
+    def __init__(self, channels: Channels = EXEC) -> None:
         loop = asyncio.get_running_loop()
         self._loop = loop
-        self._why = why
+        self._channels = channels
+        self._port = dict.fromkeys((channels.hears, *channels.says), _PORT_BYTES if channels.forwards else 0)
         self._transport: asyncio.Transport | None = None
         self._upgraded: asyncio.Future[None] = loop.create_future()
         self._answer = bytearray()
         self._frames = Frames(self._channel, self._control)
         self._told: asyncio.Future[Surroundings] = loop.create_future()
-        self._early = bytearray()
+        self._telling = Told()
         self._words = bytearray()
         self._status = bytearray()
         self._silent = 0
         self._beat: asyncio.TimerHandle | None = None
-        self._verdict: asyncio.Task[None] | None = None
         self._received: Callable[[memoryview], None] | None = None
         self._drained: Callable[[], None] | None = None
         self._ended: Callable[[str], None] | None = None
@@ -101,22 +178,19 @@ class StreamCarrier(asyncio.Protocol):
         self, *, received: Callable[[memoryview], None], drained: Callable[[], None], ended: Callable[[str], None]
     ) -> None:
         self._received, self._drained, self._ended = received, drained, ended
-        early, self._early = self._early, bytearray()
-        if early:
+        if early := bytes(self._telling.early):
             received(memoryview(early))
         if self._transport is None:
-            self._judge("the stream ended before it was used")
+            self._loop.call_soon(self._over, None)
 
     def send(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(websocket.frame(websocket.BINARY, b"\0" + data))
+            self._transport.write(websocket.frame(websocket.BINARY, bytes((self._channels.sends,)) + data))
 
     def close(self) -> None:
         self._received = self._drained = self._ended = None
         if self._beat is not None:
             self._beat.cancel()
-        if self._verdict is not None:
-            self._verdict.cancel()
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
@@ -157,28 +231,31 @@ class StreamCarrier(asyncio.Protocol):
                 self._transport.abort()
 
     def _channel(self, channel: int, piece: memoryview) -> None:
-        if channel == STDOUT:
+        if port := self._port.get(channel, 0):
+            self._port[channel], piece = max(0, port - len(piece)), piece[port:]
+        if channel == self._channels.hears and piece:
             if self._received is not None:
                 self._received(piece)
             else:
                 self._hear(piece)
-        elif channel == STDERR:
-            self._words = (self._words + piece)[-_LONGEST_WORDS_BYTES:]
         elif channel == STATUS:
             self._status = (self._status + piece)[:_LONGEST_HEAD_BYTES]
+        elif channel in self._channels.says:
+            self._words = (self._words + piece)[-_LONGEST_WORDS_BYTES:]
+            if self._channels.forwards and piece and self._transport is not None:
+                self._transport.abort()  # the port's stream has failed, and nobody closes it
 
     def _hear(self, piece: memoryview) -> None:
         """What comes before the link begins: what the guest tells of itself, and nothing after it until it is greeted."""
-        self._early += piece
-        if self._told.done() or len(self._early) < _TELLS.size:
+        if self._told.done():
             return
-        magic, length = _TELLS.unpack_from(self._early)
-        if magic != _MAGIC or length > _LONGEST_TOLD_BYTES:
-            said = bytes(self._early[:200]).decode("utf-8", "replace")
-            self._told.set_exception(SandboxLost(f"what was started in the pod is not the guest: it says {said!r}"))
-        elif len(self._early) >= _TELLS.size + length:
-            self._told.set_result(surroundings(bytes(self._early[_TELLS.size : _TELLS.size + length])))
-            del self._early[: _TELLS.size + length]
+        try:
+            found = self._telling.take(piece)
+        except SandboxLost as error:
+            self._told.set_exception(error)
+        else:
+            if found is not None:
+                self._told.set_result(found)
 
     def _control(self, opcode: int, payload: bytes) -> None:
         if self._transport is None:
@@ -204,28 +281,20 @@ class StreamCarrier(asyncio.Protocol):
         self._transport = None
         if self._beat is not None:
             self._beat.cancel()
-        said = self.last_words(exc)
         for waiting in (self._upgraded, self._told):
             if not waiting.done():
-                waiting.set_exception(SandboxLost(said))
+                waiting.set_exception(SandboxLost(self.last_words(exc)))
             waiting.exception()  # looked at, so that asyncio does not complain where nobody waits for it any more
+        self._over(exc)
+
+    def _over(self, exc: Exception | None) -> None:
         if self._ended is not None:
-            self._judge(said)
+            self._ended(self.last_words(exc))
 
     def last_words(self, exc: Exception | None = None) -> str:
         """What the stream itself says about its end."""
-        words = " ".join([_message(bytes(self._status)), self._words.decode("utf-8", "replace"), str(exc or "")])
-        return " ".join(["the exec stream ended", *words.split()])
-
-    def _judge(self, said: str) -> None:
-        """A broken stream is not the reason, only a sign: who waits is told when the reason is known."""
-
-        async def judged() -> None:
-            reason = await self._why(said)
-            if self._ended is not None:
-                self._ended(reason)
-
-        self._verdict = self._loop.create_task(judged())
+        words = " ".join([_message(bytes(self._status)), self._words.decode("utf-8", "replace"), str(exc or "")]).split()
+        return " ".join(["the pod's stream ended:", *words]) if words else "the pod's stream ended"
 
 
 def _whole(head: bytes, body: bytes) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 
 from excise.errors import SpecError
 from excise.substrates.kubernetes.api import Api
-from excise.substrates.kubernetes.carrier import Refused, StreamCarrier, Why
+from excise.substrates.kubernetes.carrier import FORWARD, Refused, StreamCarrier
 from excise.substrates.kubernetes.refusals import Unreachable, refusal
 
 # The older one first: an API server hands its bytes on as they are. The newer one it takes apart and puts together again,
@@ -20,25 +20,36 @@ _CONNECT_S = 10.0
 _LONGEST_ANSWER_BYTES = 65536
 
 
-async def exec_carrier(api: Api, pod: str, container: str, argv: Sequence[str], why: Why) -> StreamCarrier:
-    """The stdin and stdout of a program in a pod. `why`: what the end of the stream means."""
+async def exec_carrier(api: Api, pod: str, container: str, argv: Sequence[str]) -> StreamCarrier:
+    """The stdin and stdout of a program in a pod."""
     words = [("container", container), ("stdin", "1"), ("stdout", "1"), ("stderr", "1"), ("tty", "0")]
-    query = urlencode([*words, *(("command", word) for word in argv)], quote_via=quote)
+    return await _handed_over(api, pod, "exec", [*words, *(("command", word) for word in argv)], StreamCarrier())
+
+
+async def port_carrier(api: Api, pod: str, port: int) -> StreamCarrier:
+    """A connection to a port of a pod's own loopback."""
+    return await _handed_over(api, pod, "portforward", [("ports", str(port))], StreamCarrier(FORWARD))
+
+
+async def _handed_over(
+    api: Api, pod: str, subresource: str, query: Sequence[tuple[str, str]], carrier: StreamCarrier
+) -> StreamCarrier:
     await api.open()
     server = urlsplit(api.access.server)
     shown = await api.shown()
-    carrier = StreamCarrier(why)
     try:
         async with asyncio.timeout(_CONNECT_S):
             await _connected(api, carrier)
-        path = f"{server.path}{api.path('pods', pod)}/exec?{query}"
+        path = f"{server.path}{api.path('pods', pod)}/{subresource}?{urlencode(query, quote_via=quote)}"
         await carrier.upgrade(path, server.netloc, shown.headers, PROTOCOLS)
     except BaseException as error:
         carrier.close()
         if isinstance(error, Refused):
-            raise refusal(error.status, _status(error.body), what="get pods/exec", where=api.where) from None
+            raise refusal(error.status, _status(error.body), what=f"get pods/{subresource}", where=api.where) from None
         if isinstance(error, OSError | TimeoutError):
-            raise Unreachable(f"the API server at {api.where} does not answer ({error or 'in time'}): see that it runs") from None
+            raise Unreachable(
+                f"the API server at {api.where} does not answer ({error or 'in time'}): see that it runs"
+            ) from None
         raise
     return carrier
 
@@ -56,11 +67,7 @@ async def _connected(api: Api, carrier: StreamCarrier) -> None:
         raise SpecError(f"the guest's link does not go through {api.access.proxy}: name an http proxy, or use `kubernetes`")
     reader, writer = await asyncio.open_connection(proxy.hostname, proxy.port or 80)
     try:
-        writer.write(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
-        answer = await reader.readuntil(b"\r\n\r\n")
-        if not re.match(rb"HTTP/1\.\d 200", answer):
-            said = answer.partition(b"\r\n")[0].decode("utf-8", "replace")
-            raise Unreachable(f"the proxy {api.access.proxy} does not lead to {host}:{port}: {said}")
+        await _through(reader, writer, f"{host}:{port}", api.access.proxy or "")
         transport = writer.transport
         if shown.tls is not None:
             transport = await loop.start_tls(transport, carrier, shown.tls, server_hostname=name)
@@ -72,6 +79,15 @@ async def _connected(api: Api, carrier: StreamCarrier) -> None:
     except BaseException:
         writer.transport.abort()
         raise
+
+
+async def _through(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, to: str, proxy: str) -> None:
+    """Have a proxy connect us."""
+    writer.write(f"CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n".encode())
+    answer = await reader.readuntil(b"\r\n\r\n")
+    if not re.match(rb"HTTP/1\.\d 200", answer):
+        said = answer.partition(b"\r\n")[0].decode("utf-8", "replace")
+        raise Unreachable(f"the proxy {proxy} does not lead to {to}: {said}")
 
 
 def _status(body: bytes) -> dict[str, object]:
