@@ -96,6 +96,32 @@ async def prepare(handle: Handle, spec: Spec, built: Callable[[], Awaitable[None
     await start_up(handle, spec)
 
 
+class Readiness:
+    """Whether a sandbox has its start state, and what leads there: once is enough, until it becomes another spec's."""
+
+    def __init__(self, *, ready: bool = False) -> None:
+        self.turn = asyncio.Lock()
+        """Held by whoever changes it."""
+        self._ready = ready
+        self._adopted = False
+
+    def adopt(self) -> None:
+        """It is another spec's now. One that was ready has answered a first command."""
+        self._adopted, self._ready = self._adopted or self._ready, False
+
+    async def reach(self, handle: Handle, spec: Spec, first: Callable[[], tuple[Spec, Action | None]] | None = None) -> None:
+        """`first`: what there is to do instead, and the first command, of one that nobody has adopted."""
+        if self._ready:
+            return
+        if self._adopted:
+            await prepare(handle, spec)
+        elif first is None:
+            await make_ready(handle, spec)
+        else:
+            await make_ready(handle, *first())
+        self._ready = True
+
+
 def _no_first_result(seen: Observation, spec: Spec) -> ExciseError:
     """`true` has failed. Where no program can run as the spec wants it, trying again does not help."""
     limits = {End.OUT_OF_MEMORY: "memory_bytes", End.OUT_OF_PIDS: "pids", End.OUT_OF_DISK: "disk_bytes"}

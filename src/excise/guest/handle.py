@@ -9,7 +9,7 @@ import msgspec
 
 from excise.action import KEEP_ALL, Action, Batch, Command, Exec, FileAction, List, Observation, Read, Shell, Stat
 from excise.adoption import require_adoption
-from excise.errors import SandboxLost
+from excise.errors import SandboxLost, SpecError
 from excise.guest import encode, wire
 from excise.guest.exchange import Collected, Exchange, Held, Request
 from excise.guest.link import Link
@@ -49,7 +49,7 @@ class GuestHandle(Undeclared):
         self._is_ready = ready
         self._adopted = False
         """Its first command was answered before it became what it is now."""
-        self._image_env = image_env
+        self._image_env: Mapping[str, str] = image_env
         self.base = environment(image_env, spec)
         """The variables every action has."""
         self.sessions: set[str] = set()
@@ -59,12 +59,12 @@ class GuestHandle(Undeclared):
 
     def greet(self, link: Link, *, root: bool = False) -> None:
         """Begin a life on this link, the only one from now on. `root`: in another root, which the guest is given."""
-        self.link = link
-        self.sessions.clear()
         # A terminal's programs want to know its kind; the image or the spec may have said it already.
         self._terminal = b"" if "TERM" in self.base else wire.variable("TERM", "xterm")
-        link.conceal = partial(without_secrets, spec=self._spec)
         link.greet(self.base, self._cwd, self._user, root=root)
+        link.conceal = partial(without_secrets, spec=self._spec)
+        self.link = link
+        self.sessions.clear()
 
     async def ready(self) -> None:
         """Once is enough: who asked for the same sandbox with the same request_id does not run its steps again."""
@@ -95,6 +95,8 @@ class GuestHandle(Undeclared):
             self._require_fit(spec)
             try:
                 await self._take_on(spec)
+            except SpecError:
+                raise  # before anything was changed
             except BaseException as error:
                 self.link.fail(f"it was given another spec, and given up half-way ({type(error).__name__}); make another one")
                 raise
@@ -114,12 +116,17 @@ class GuestHandle(Undeclared):
 
     async def _become(self, spec: Spec, image_env: Mapping[str, str]) -> None:
         """Its variables and secrets. Where they change, a life begins with them: nothing of the one before runs on."""
-        self._spec, self._image_env = spec, image_env
+        before = self._spec, self._image_env, self.base
+        self._spec, self._image_env, self.base = spec, image_env, environment(image_env, spec)
         self.link.conceal = partial(without_secrets, spec=spec)
-        if (base := environment(image_env, spec)) != self.base:
-            self.base = base
+        if self.base == before[-1]:
+            return
+        try:
             self.greet(self.link)
-            await self.link.greeted()
+        except SpecError:  # a variable that cannot be said
+            self._spec, self._image_env, self.base = before
+            raise
+        await self.link.greeted()
 
     # ---- actions
 

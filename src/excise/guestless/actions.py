@@ -51,11 +51,11 @@ class Actions(ByExec):
         self._inside = inside
         self._variables = variables
         self._half_closes = half_closes
-        self._limited = limited
+        self.limited = limited
         """Watch what the sandbox's limits do, so that their doing is told from the program's."""
 
     async def start(self, action: Command, *, interactive: bool = True) -> GuestlessProcess:
-        given = wrapped(action, interactive=interactive, half_closes=self._half_closes, limited=self._limited)
+        given = wrapped(action, interactive=interactive, half_closes=self._half_closes, limited=self.limited)
         process = GuestlessProcess(self._inside, action, given)
         await process.begin(self._variables(action))
         return process

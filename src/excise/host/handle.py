@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 
 from excise.action import KEEP_ALL, Action, Batch, Command, Exec, FileAction, Keep, Observation, Shell, Write
+from excise.adoption import require_adoption
 from excise.errors import SandboxLost, SpecError
 from excise.guestless.tar import download, upload
-from excise.handles import Undeclared, environment, finish, make_ready, observe, run_batch
+from excise.handles import Readiness, Undeclared, environment, finish, observe, run_batch
 from excise.host import packets
 from excise.host.ends import Ends
 from excise.host.link import Keeper
@@ -49,9 +50,26 @@ class HostHandle(Undeclared):
         self._starting = asyncio.Lock()
         self._on_close = on_close
         self._closed = False
+        self._readiness = Readiness()
 
     async def ready(self) -> None:
-        await make_ready(self, self._spec)
+        """Once is enough: who asked for the same sandbox with the same request_id does not run its steps again."""
+        async with self._readiness.turn:
+            self._check_open()
+            await self._readiness.reach(self, self._spec)
+
+    async def alive(self) -> None:
+        self._check_open()
+        if not await self._keeper.answer():
+            raise SandboxLost("the process that keeps this sandbox is gone")
+
+    async def adopt(self, spec: Spec) -> None:
+        async with self._readiness.turn:
+            self._check_open()
+            require_adoption(self._spec, spec, self._capabilities, self._address)
+            self._spec = spec
+            self._readiness.adopt()
+            await self._end_sessions()  # they have the variables of the spec before
 
     # ---- actions
 
@@ -237,6 +255,9 @@ class HostHandle(Undeclared):
         await self._keeper.close()
         for process in tuple(self._processes):
             process.release()
+        await self._end_sessions()
+
+    async def _end_sessions(self) -> None:
         sessions, self._sessions = self._sessions, {}
         if sessions:
             await asyncio.wait(sessions.values())

@@ -79,8 +79,16 @@ def _serve(control: socket.socket, place: Place, lease_s: float, tree: Tree) -> 
             order, descriptors = packet
             if "renew_s" in order:
                 expires_s = time.monotonic() + order["renew_s"]
+            elif "alive" in order:
+                _say_so(descriptors)
             else:
                 _start(place, control, descriptors)
+
+
+def _say_so(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        with socket.socket(fileno=descriptor) as asked:
+            runner.answer(asked, {"alive": True})
 
 
 def _start(place: Place, control: socket.socket, descriptors: list[int]) -> None:

@@ -69,6 +69,18 @@ class Keeper:
             else:
                 return
 
+    async def answer(self) -> bool:
+        """Whether it does: on a socket of the question's own, which closes when there is nobody any more."""
+        ours, theirs = packets.pair()
+        with ours:
+            ours.setblocking(False)
+            with theirs:
+                await self.send([theirs.fileno()], {"alive": True})
+            try:
+                return bool(await asyncio.get_running_loop().sock_recv(ours, 65536))
+            except OSError:
+                return False
+
     async def close(self) -> None:
         if self._closing is None:
             self._on_close(self)

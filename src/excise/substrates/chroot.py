@@ -137,6 +137,7 @@ class ChrootGuestSubstrate(_Chroot[KeptGuestHandle]):
 def _capabilities() -> Capabilities:
     return Capabilities(
         isolates=frozenset({"files"}),
+        adopts=frozenset({"secrets"}),
         stream=True,
         sessions=True,
         pty=True,

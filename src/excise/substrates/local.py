@@ -22,6 +22,7 @@ class LocalSubstrate(OnThisMachine[HostHandle]):
 
     async def probe(self) -> Capabilities:
         return Capabilities(
+            adopts=frozenset({"secrets"}),
             stream=True,
             sessions=shutil.which("bash") is not None,
             pty=True,

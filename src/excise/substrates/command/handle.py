@@ -8,11 +8,12 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from excise.action import Action, Batch, Command, Exec, Observation, Shell
+from excise.adoption import require_adoption
 from excise.errors import CreateError, SandboxLost, SubstrateError
 from excise.guestless.actions import Actions
 from excise.guestless.inside import Inside, Start
 from excise.guestless.tar import download, upload
-from excise.handles import Undeclared, environment, finish, make_ready, run_batch
+from excise.handles import Readiness, Undeclared, environment, finish, run_batch
 from excise.host.directories import remove
 from excise.host.handle import HostHandle
 from excise.host.process import HostProcess
@@ -65,6 +66,7 @@ class CommandHandle(Undeclared):
         self._another_host = another_host
         self._on_close = on_close
         self._made = False
+        self._readiness = Readiness()
         self._closing: asyncio.Task[None] | None = None
         self._actions = (
             DirectActions(self._begin, depth=recipe.depth)
@@ -97,7 +99,23 @@ class CommandHandle(Undeclared):
         return "" if seen.ok else seen.text.strip() or seen.end.value
 
     async def ready(self) -> None:
-        await make_ready(self, self._spec)
+        async with self._readiness.turn:
+            self._check_open()
+            await self._readiness.reach(self, self._spec)
+
+    async def alive(self) -> None:
+        """Where create commands made something, only a program that runs in it tells that it is there."""
+        self._check_open()
+        await self._host.alive()
+        if self._recipe.create and not (seen := await self._actions.run(Exec(("true",)))).ok:
+            raise SandboxLost(f"the sandbox runs no program any more: {seen.text.strip() or seen.end.value}")
+
+    async def adopt(self, spec: Spec) -> None:
+        async with self._readiness.turn:
+            self._check_open()
+            require_adoption(self._spec, spec, self._recipe.capabilities, self._address)
+            self._spec = spec
+            self._readiness.adopt()
 
     # ---- actions
 
@@ -112,10 +130,13 @@ class CommandHandle(Undeclared):
         return await self._actions.start(action)
 
     def _check(self, action: Action) -> None:
-        if self._closing is not None:
-            raise SandboxLost("this sandbox is closed")
+        self._check_open()
         if isinstance(action, Exec | Shell):
             require_command(action, self._recipe.capabilities, self._address)
+
+    def _check_open(self) -> None:
+        if self._closing is not None:
+            raise SandboxLost("this sandbox is closed")
 
     def _variables(self, action: Command) -> dict[str, str]:
         return environment(self._terms.image_env, self._spec, action)

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from excise.errors import SpecError
-from excise.substrate import Capabilities
+from excise.substrate import Capabilities, Term
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _PLACEHOLDER = re.compile(r"\$\{(\w+)\}")
@@ -31,6 +31,9 @@ class Repeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Declared(Capabilities, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Capabilities as a recipe writes them: a misspelt one is refused, not left undeclared."""
+
+    adopts: frozenset[Term] = frozenset({"secrets"})
+    """Each exec is given its variables."""
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -27,6 +27,8 @@ SNAPSHOT_TERMS = "excise.snapshot.terms"
 _LIFE = re.compile(r"\.life-[0-9a-f]+$")
 _RENEWED = re.compile(r"\.until-(\d+(?:\.\d+)?)$")
 _NANOSECONDS = 10**9
+_ALL_MEMORY = 1 << 62
+"""More than any machine has."""
 
 # PID 1 reaps orphans by `wait`, and cannot be killed from inside: `killall sleep`, or `kill -9 -1` by root, ends the sleep
 # and it begins another. With Docker's own init that would be the end of the sandbox. The variable says whose the sleep is.
@@ -126,6 +128,18 @@ def _limits(limits: Limits) -> dict[str, Any]:
     return made
 
 
+def changed(before: Limits, after: Limits, host_cpus: int) -> dict[str, Any]:
+    """What makes a running container's limits `after`. The daemon takes 0 for "as it was": no limit is the largest there is."""
+    made: dict[str, Any] = {}
+    if before.memory_bytes != after.memory_bytes:
+        made |= _limits(Limits(memory_bytes=after.memory_bytes if after.memory_bytes is not None else _ALL_MEMORY))
+    if before.cpus != after.cpus:
+        made |= _limits(Limits(cpus=after.cpus if after.cpus is not None else host_cpus))
+    if before.pids != after.pids:
+        made["PidsLimit"] = -1 if after.pids is None else after.pids
+    return made
+
+
 _STREAMS = ("OpenStdin", "StdinOnce", "AttachStdin", "AttachStdout", "AttachStderr")
 _SAME = ("Entrypoint", "Cmd", "Env", "WorkingDir", "User", "Hostname", *_STREAMS)
 _SAME_OUTSIDE = ("NetworkMode", "Mounts", "LogConfig", "Memory", "MemorySwap", "NanoCpus", "PidsLimit", "Runtime", "AutoRemove")
@@ -153,13 +167,13 @@ def mount_points(inspected: Mapping[str, Any]) -> tuple[str, ...]:
 def spec_of(inspected: Mapping[str, Any]) -> Spec:
     """What a container shows of the spec it was made from: neither variables nor secrets, boot commands or probes."""
     host: Mapping[str, Any] = inspected["HostConfig"]
-    pids, cpus = host.get("PidsLimit") or 0, host.get("NanoCpus") or 0
+    memory, pids, cpus = (host.get(key) or 0 for key in ("Memory", "PidsLimit", "NanoCpus"))
     return Spec(
         image=inspected["Config"]["Image"],
         network="open" if host.get("NetworkMode") == "bridge" else None,
         mounts=tuple(Mount(m["Source"], m["Target"], m.get("ReadOnly", False)) for m in host.get("Mounts") or ()),
         limits=Limits(
-            memory_bytes=host.get("Memory") or None,
+            memory_bytes=memory if 0 < memory < _ALL_MEMORY else None,
             cpus=cpus / _NANOSECONDS if cpus else None,
             pids=pids if pids > 0 else None,
         ),

@@ -146,6 +146,27 @@ class Engine:
             shown = await self.show(container_id)
             await self.rename(container_id, renewed_name(shown["Name"], time.time() + lease_s))
 
+    async def alive(self, container_id: str) -> None:
+        """Raise SandboxLost unless it runs."""
+        with self.losses():
+            state: Mapping[str, Any] = (await self.show(container_id))["State"]
+        if not state.get("Running") or state.get("Paused") or state.get("Dead"):
+            raise SandboxLost(f"the sandbox's container does not run: it is {state.get('Status', 'gone')}")
+
+    async def update(self, container_id: str, resources: Mapping[str, Any]) -> None:
+        """Change what a running container may use."""
+        from aiodocker import DockerError  # noqa: PLC0415 - as above
+
+        docker = await self.docker()
+        url = f"{docker.docker_host}/{docker.api_version}/containers/{container_id}/update"
+        with self.losses():
+            async with docker.session.post(url, json=dict(resources)) as response:
+                said = msgspec.json.decode(await response.read(), type=dict[str, Any])
+                if response.status == 400:
+                    raise SpecError(f"the Docker daemon does not take these limits: {said.get('message')}")
+                if response.status >= 300:
+                    raise DockerError(response.status, said.get("message", ""))
+
     async def pause(self, container_id: str) -> None:
         with self.losses():
             await self.container(container_id).pause()

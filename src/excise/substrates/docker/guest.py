@@ -42,9 +42,16 @@ class DockerGuestHandle(GuestHandle):
         self._prepare = prepare
 
     async def _make_ready(self) -> None:
+        if self._adopted:
+            await super()._make_ready()
+            return
         await make_ready(self, self._lives.left_to_do(), self._lives.first())
         if self._lives.start is not None:
             await give_sessions(self, self._lives.start.sessions)
+
+    async def _take_on(self, spec: Spec) -> None:
+        await self._lives.adopt(spec)
+        await super()._take_on(spec)
 
     # ---- states
 
@@ -65,6 +72,7 @@ class DockerGuestHandle(GuestHandle):
                 self.link.close()
                 await self._lives.turn(snapshot)
                 self.greet(link)
+                self._adopted = False  # it is another container, which has answered nothing yet
                 await self._make_ready()
             except BaseException:
                 link.close()

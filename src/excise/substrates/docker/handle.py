@@ -1,18 +1,18 @@
 """One container as a Handle."""
 
-import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from functools import partial
 
 from excise.action import Action, Batch, Command, Observation, Shell
+from excise.adoption import require_adoption
 from excise.errors import SandboxLost
 from excise.guestless.actions import Actions
 from excise.guestless.inside import Inside
 from excise.guestless.process import GuestlessProcess
 from excise.guestless.tar import download, upload
-from excise.handles import Undeclared, environment, finish, make_ready, run_batch
+from excise.handles import Readiness, Undeclared, environment, finish, make_ready, run_batch
 from excise.spec import Spec
-from excise.substrate import Change, Process, Snapshot, unsupported
+from excise.substrate import Capabilities, Change, Process, Snapshot, unsupported
 from excise.substrates.docker.changes import compared
 from excise.substrates.docker.engine import Engine
 from excise.substrates.docker.lives import LEASE_S, Lives
@@ -32,6 +32,7 @@ class DockerHandle(Undeclared):
         container: str,
         *,
         address: str,
+        capabilities: Capabilities,
         spec: Spec,
         snapshots: Snapshots,
         start: Snapshot | None = None,
@@ -44,30 +45,44 @@ class DockerHandle(Undeclared):
         self._lives = Lives(snapshots, container, sandbox=id, spec=spec, start=start, lease_s=lease_s)
         self._engine = engine
         self._address = address
+        self._capabilities = capabilities
         self._spec = spec
         self._on_close = on_close
         self._enter(container)
-        self._readying = asyncio.Lock()
-        self._is_ready = ready
+        self._readiness = Readiness(ready=ready)
 
     def _enter(self, container: str) -> None:
         """From now on actions are this container's."""
-        spec = self._spec
         self._inside = Inside(partial(self._engine.exec, container), root="0", callers_fault=_CALLERS_FAULT)
         self._actions = Actions(
             self._inside,
-            variables=lambda action: environment({}, spec, action),
+            variables=lambda action: environment({}, self._spec, action),
             half_closes=not self._engine.endpoint.encrypted,
-            limited=bool(spec.limits.asked() & {"memory_bytes", "pids"}),
+            limited=self._limited,
         )
+
+    @property
+    def _limited(self) -> bool:
+        return bool(self._spec.limits.asked() & {"memory_bytes", "pids"})
 
     async def ready(self) -> None:
         """Once is enough: who asked for the same sandbox with the same request_id does not run its steps again."""
-        async with self._readying:
+        async with self._readiness.turn:
             self._check_open()
-            if not self._is_ready:
-                await make_ready(self, self._lives.left_to_do(), self._lives.first())
-                self._is_ready = True
+            await self._readiness.reach(self, self._spec, lambda: (self._lives.left_to_do(), self._lives.first()))
+
+    async def alive(self) -> None:
+        self._check_open()
+        await self._engine.alive(self._lives.container)
+
+    async def adopt(self, spec: Spec) -> None:
+        async with self._readiness.turn:
+            self._check_open()
+            require_adoption(self._spec, spec, self._capabilities, self._address)
+            await self._lives.adopt(spec)
+            self._spec = spec
+            self._actions.limited = self._limited
+            self._readiness.adopt()
 
     # ---- actions
 
@@ -100,7 +115,7 @@ class DockerHandle(Undeclared):
 
     async def reset(self, snapshot: Snapshot) -> None:
         """Another container under the same handle. Given up half-way, the sandbox is lost."""
-        async with self._readying:
+        async with self._readiness.turn:
             self._check_open()
             made = await self._lives.prepare(snapshot)
             live = self._actions.let_go()

@@ -72,6 +72,15 @@ class Lives:
     def left_to_do(self) -> Spec:
         return self._spec if self.start is None else without_steps(self._spec)
 
+    async def adopt(self, spec: Spec) -> None:
+        """Its limits, in a container that goes on; those after it have them from this one."""
+        before = self._spec.limits
+        if before != spec.limits:
+            lifted = before.cpus is not None and spec.limits.cpus is None
+            cpus = int((await self._engine.info())["NCPU"]) if lifted else 0
+            await self._engine.update(self.container, container.changed(before, spec.limits, cpus))
+        self._spec = spec
+
     async def renew(self, lease_s: float) -> None:
         await self._engine.renew(self.container, lease_s)
         self.lease_s = lease_s

@@ -37,6 +37,9 @@ class DockerSubstrate:
         self._capabilities = msgspec.structs.replace(found, attach=True)
         return self._capabilities
 
+    async def _found(self) -> Capabilities:
+        return self._capabilities or await self.probe()
+
     # ---- create
 
     async def create(
@@ -56,7 +59,7 @@ class DockerSubstrate:
 
     async def _make(self, begin: Spec | Snapshot, lease_s: float, labels: Mapping[str, str], request_id: str) -> DockerHandle:
         spec, start = (begin, None) if isinstance(begin, Spec) else (begin.spec, begin)
-        require(spec, self._capabilities or await self.probe(), self.address)
+        require(spec, await self._found(), self.address)
         await self._engine.docker()
         image = await (self._images.prepare(spec.image) if start is None else self._snapshots.prepared(start))
         config = container.config(spec, image, labels=labels, lease_s=lease_s, request_id=request_id, runtime=self._runtime)
@@ -83,6 +86,7 @@ class DockerSubstrate:
             container.sandbox_of(summary),
             summary["Id"],
             address=self.address,
+            capabilities=self._capabilities or Capabilities(),
             spec=spec,
             snapshots=self._snapshots,
             start=start,
@@ -112,6 +116,7 @@ class DockerSubstrate:
             shown["Config"]["Labels"].get(container.SANDBOX) or shown["Id"],
             shown["Id"],
             address=self.address,
+            capabilities=await self._found(),
             spec=container.spec_of(shown),
             snapshots=self._snapshots,
             ready=True,

@@ -58,9 +58,9 @@ class NamespaceHandle(GuestHandle):
 
     async def _take_on(self, spec: Spec) -> None:
         network = phases(spec, built=not spec.all_steps())
-        start = self._states.start = self._states.start._replace(spec=spec)
-        self._once_built = network.run
+        start = self._states.start
         await self._become(*network.dressed(spec, start.image.env))
+        self._states.start, self._once_built = start._replace(spec=spec), network.run
         await self._limiting.change(spec.limits)
         await self._way.change(network.build)
 
