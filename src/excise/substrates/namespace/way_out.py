@@ -55,9 +55,7 @@ class WayOut:
         try:
             self._listener.listen(_BACKLOG)
         except OSError as error:
-            raise SandboxLost(
-                f"the sandbox's way out cannot be opened ({error.strerror}): something inside has it"
-            ) from None
+            raise SandboxLost(f"the sandbox's way out cannot be opened ({error.strerror}): something inside has it") from None
         self._door = await self._proxies.serve(os.dup(self._listener.fileno()), policy, self._on_lost)
 
     async def shut(self) -> None:
