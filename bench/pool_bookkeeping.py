@@ -3,7 +3,7 @@
     python bench/pool_bookkeeping.py [--entries 10000] [--claims 5000]
 
 On shelves of 1, 200 and 10,000 distinct states, asked for states that are there, for siblings of them, and for what is not
-there. Prints JSON: microseconds of the processor at the median and the 99th percentile. Exit code 1 when a median of them is 50 or more.
+there. Prints JSON: microseconds of the processor, median and 99th percentile. Exit code 1 when a median is 50 or more.
 """
 
 import argparse

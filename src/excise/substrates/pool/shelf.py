@@ -182,26 +182,21 @@ class Shelf(Generic[P]):
         return places
 
     def _holding(self, want: State, done: int, places: list[_Place]) -> Iterator[Entry[P]]:
-        """Of each place one entry that holds the first `done` steps of `want`, and one that holds siblings; the last that came.
+        """Of each place one entry that holds the first `done` steps of `want`, or siblings of them; the last that came.
 
         Its memory is warm, and those not needed grow old together and expire.
         """
         for place in places:
             if alike := self._states.get((place, want.keys[done])):
                 yield from alike.last()
-            if self._match == "closest" and (family := self._families.get((place, want.families[done]))):
-                siblings = [row for row in family.last(SIBLINGS_SEEN) if row is not alike]
-                if siblings:
-                    yield from max(siblings, key=len).last()
+            elif self._match == "closest" and (family := self._families.get((place, want.families[done]))):
+                yield from max(family.last(SIBLINGS_SEEN), key=len).last()
 
 
 def _extra_s(entry: Entry[P], want: State, costs: Costs) -> float:
     """Until it holds what `want` begins with."""
-    if entry.template:
-        start_s = costs.seconds("template", entry.state.key)
-    else:
-        start_s = costs.seconds("adopt", want.image)
-    return start_s + costs.expected_s(switches(entry.state, want))
+    kind, key = ("template", entry.state.key) if entry.template else ("adopt", want.image)
+    return costs.seconds(kind, key) + costs.expected_s(switches(entry.state, want))
 
 
 def _place(entry: Entry[P]) -> _Place:
