@@ -1,6 +1,7 @@
 """python -m cluster up | down | build | kubeconfig"""
 
 import fcntl
+import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -14,11 +15,14 @@ from cluster.up import check, up
 
 
 @contextmanager
-def _alone(lock: Path) -> Generator[None]:
+def _alone(directory: Path) -> Generator[None]:
     """Two at once would start everything twice: the second waits for the first, and finds it done."""
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(lock)
 
 
 def main(words: list[str], here: Places) -> int:
@@ -34,7 +38,7 @@ def main(words: list[str], here: Places) -> int:
             return 0
         check()
         here.run.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(here.run.with_suffix(".lock")):
+        with _alone(here.run.parent):
             (up if words == ["up"] else down)(here)
     except ClusterError as error:
         print(f"make substrates: {error}", file=sys.stderr)

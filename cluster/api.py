@@ -5,6 +5,7 @@ import json
 import ssl
 import time
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,10 @@ def wait(certificates: Path, path: str, name: str, met: Callable[[Resource], boo
         if answer.status != http.HTTPStatus.OK:
             raise ClusterError(f"the API server refused a watch of {path}: {answer.status} {answer.read().decode().strip()}")
         while time.monotonic() < until and (line := answer.readline()):
-            last = json.loads(line)["object"]
+            event = json.loads(line)
+            last = event["object"]
+            if event["type"] == "ERROR":
+                raise ClusterError(f"the API server ended a watch of {path}: {last['message']}")
             if met(last):
                 return last
     except TimeoutError:
@@ -46,9 +50,13 @@ def wait(certificates: Path, path: str, name: str, met: Callable[[Resource], boo
     raise ClusterError(f"{name} was not as it should be after {limit_s:.0f} s; it says: {json.dumps(last.get('status'))}")
 
 
-def node_is_ready(node: Resource) -> bool:
-    conditions = node.get("status", {}).get("conditions", [])
-    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+def node_is_ready(node: Resource, since: datetime | None = None) -> bool:
+    """Whether its kubelet says so, and said so at `since` or later."""
+    for condition in node.get("status", {}).get("conditions", []):
+        if condition["type"] == "Ready":
+            said = datetime.fromisoformat(condition["lastHeartbeatTime"])
+            return condition["status"] == "True" and (since is None or said >= since)
+    return False
 
 
 def _connection(certificates: Path, limit_s: float) -> http.client.HTTPSConnection:

@@ -1,5 +1,6 @@
-"""Kubernetes' programs: built once from the Go module that kubernetes/go.mod names, and kept by version."""
+"""Kubernetes' programs, and etcd: built once from the Go modules that kubernetes/go.mod names, and kept by version."""
 
+import hashlib
 import os
 import re
 import shutil
@@ -10,7 +11,9 @@ from pathlib import Path
 from cluster.errors import ClusterError
 from cluster.places import cache
 
-PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
+_OF_KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
+PROGRAMS = {**{name: f"k8s.io/kubernetes/cmd/{name}" for name in _OF_KUBERNETES}, "etcd": "go.etcd.io/etcd/server/v3"}
+"""Each one's name, and the package it is."""
 MODULE = Path(__file__).parent / "kubernetes"
 _VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 _OLDEST_GO = (1, 21)
@@ -19,14 +22,20 @@ _OLDEST_GO = (1, 21)
 
 def version() -> str:
     """Kubernetes' version, as go.mod has it: v1.34.4, say."""
-    found = re.search(r"^require k8s\.io/kubernetes (v\S+)$", (MODULE / "go.mod").read_text(), re.MULTILINE)
+    found = re.search(r"^\tk8s\.io/kubernetes (v\S+)$", (MODULE / "go.mod").read_text(), re.MULTILINE)
     assert found is not None
     return found[1]
 
 
+def _key() -> str:
+    """The version, and a digest of all the modules that go into it: another etcd is another build."""
+    digest = hashlib.sha256((MODULE / "go.mod").read_bytes() + (MODULE / "go.sum").read_bytes()).hexdigest()
+    return f"{version()}-{digest[:8]}"
+
+
 def programs() -> Path:
     """The directory that holds all of them, built now if it is not there. It gets its name last, so it is never half full."""
-    directory = cache() / version()
+    directory = cache() / _key()
     if all(os.access(directory / name, os.X_OK) for name in PROGRAMS):
         return directory
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -44,11 +53,11 @@ def programs() -> Path:
 def _build(out: Path) -> None:
     go = _go()
     number = version()
-    print(f"building Kubernetes {number} into {out.parent / number}: once, 5 to 15 minutes on 2 cores", flush=True)
-    for done, name in enumerate(PROGRAMS, 1):
+    print(f"building Kubernetes {number} into {out.parent}: once, 5 to 15 minutes on 2 cores", flush=True)
+    for done, (name, package) in enumerate(PROGRAMS.items(), 1):
         print(f"  {done} of {len(PROGRAMS)}: {name}", flush=True)
         built = subprocess.run(
-            [go, "build", "-trimpath", "-ldflags", _link_flags(number), "-o", str(out / name), f"k8s.io/kubernetes/cmd/{name}"],
+            [go, "build", "-trimpath", "-ldflags", _link_flags(number), "-o", str(out / name), package],
             cwd=MODULE,
             env={**os.environ, "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "auto"},
             stderr=subprocess.PIPE,

@@ -43,12 +43,12 @@ def ensure(part: Part, places: Places) -> bool:
     return True
 
 
-def stop(name: str, places: Places) -> None:
+def stop(name: str, places: Places, patience_s: float) -> None:
     """End the part of that name, if it is ours and runs."""
     path = places.records / f"{name}.json"
     record = Record.read(path)
     if record is not None:
-        record.stop(_STOP_S)
+        record.stop(patience_s)
     path.unlink(missing_ok=True)
 
 

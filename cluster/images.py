@@ -52,16 +52,17 @@ def wanted() -> list[Held]:
 
 def ensure(places: Places) -> list[str]:
     """Import what the node lacks; the names of what was imported."""
-    there = _there(places)
+    held = there(places)
     imported: list[str] = []
     for image in wanted():
-        if not all(any(held.endswith(f"/{name}") for held in there) for name in image.names):
+        if not all(any(name.endswith(f"/{wanted}") for name in held) for wanted in image.names):
             _import(image, places)
             imported += image.names
     return imported
 
 
-def _there(places: Places) -> list[str]:
+def there(places: Places) -> list[str]:
+    """The names of all images the node holds. The node's own status lists them too, some half a minute later."""
     return _ctr(places, "images", "list", "--quiet").split()
 
 

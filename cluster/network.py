@@ -15,7 +15,7 @@ RULES = (
 
 def make() -> None:
     """What is not there yet. The bridge's hardware address is fixed: else it changes as pods come and go, and loses packets."""
-    if not _succeeds("ip", "link", "show", BRIDGE):
+    if not is_there(BRIDGE):
         _run("ip", "link", "add", BRIDGE, "address", BRIDGE_MAC, "type", "bridge")
     _run("ip", "address", "replace", f"{ADDRESS}/{POD_NETWORK.partition('/')[2]}", "dev", BRIDGE)
     _run("ip", "link", "set", BRIDGE, "up")
@@ -28,8 +28,12 @@ def remove() -> None:
     for table, chain, rule in RULES:
         while _succeeds("iptables", "-w", "-t", table, "-D", chain, *rule):
             pass  # as often as it is there
-    if _succeeds("ip", "link", "show", BRIDGE):
+    if is_there(BRIDGE):
         _run("ip", "link", "delete", BRIDGE)
+
+
+def is_there(interface: str) -> bool:
+    return _succeeds("ip", "link", "show", interface)
 
 
 def _run(*command: str) -> None:

@@ -16,14 +16,14 @@ class Part:
     reads: tuple[Path, ...] = ()
 
 
-def etcd(places: Places) -> Part:
+def etcd(places: Places, programs: Path) -> Part:
     """The store; only the API server's certificate opens it."""
     certificates = places.certificates
     client, peer = f"https://127.0.0.1:{ETCD_PORT}", f"http://127.0.0.1:{ETCD_PEER_PORT}"
     return Part(
         "etcd",
         (
-            "etcd",
+            f"{programs}/etcd",
             "--name=excise",
             f"--data-dir={places.data}/etcd",
             f"--listen-client-urls={client}",
@@ -35,7 +35,6 @@ def etcd(places: Places) -> Part:
             f"--trusted-ca-file={certificates}/ca.crt",
             f"--cert-file={certificates}/etcd.crt",
             f"--key-file={certificates}/etcd.key",
-            "--logger=zap",
             "--log-level=warn",
         ),
         tells=True,

@@ -65,6 +65,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
 
 [{criplugin}.containerd.runtimes.runc.options]
   SystemdCgroup = false
+  Root = "{places.run}/runc"
 """
 
 
@@ -89,6 +90,8 @@ def kubelet(places: Places) -> dict[str, Any]:
         "volumePluginDir": str(places.data / "volume-plugins"),
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{GROUP}",
+        # Without a group of its own it watches every group of the machine, and slows down those who make many.
+        "kubeletCgroups": f"/{GROUP}/kubelet",
         "failCgroupV1": False,
         "failSwapOn": False,
         "enforceNodeAllocatable": [],

@@ -5,16 +5,17 @@ import shutil
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 from cluster import api, certificates, daemons, docker, groups, images, kernel, network, parts, settings
 from cluster.binaries import programs, version
 from cluster.errors import ClusterError
+from cluster.parts import Part
 from cluster.places import NODE, Places
 
 READY_S = 120.0
 _NEEDED = {
-    "etcd": "etcd-server",
     "containerd": "containerd",
     "ctr": "containerd",
     "runc": "runc",
@@ -31,8 +32,11 @@ def up(places: Places) -> None:
     check()
     built = programs()
     _prepare(places)
+    began_at = datetime.now(UTC).replace(microsecond=0)
     started = _start(places, built)
-    api.wait(places.certificates, "/api/v1/nodes", NODE, api.node_is_ready, READY_S)
+    # A kubelet that has just been started says so at once; until then the node is what the last one said of it.
+    since = began_at if "kubelet" in started else None
+    api.wait(places.certificates, "/api/v1/nodes", NODE, lambda node: api.node_is_ready(node, since), READY_S)
     api.wait(places.certificates, "/api/v1/namespaces/default/serviceaccounts", "default", bool, READY_S)
     took_s = time.monotonic() - began
     if started:
@@ -73,28 +77,28 @@ def _refuse_overlay(directory: Path) -> None:
         )
 
 
-def _start(places: Places, built: Path) -> bool:
-    """Whether anything had to be. What does not wait for each other is started together."""
+def _start(places: Places, built: Path) -> set[str]:
+    """The names of what had to be. What does not wait for each other is started together."""
+
+    def ensure(part: Part) -> str | None:
+        return part.name if daemons.ensure(part, places) else None
+
     with ThreadPoolExecutor() as together:
-        engine = together.submit(_docker, places)
-        store = together.submit(daemons.ensure, parts.etcd(places), places)
-        runtime = together.submit(daemons.ensure, parts.containerd(places), places)
+        engine = together.submit(lambda: None if docker.answers() else ensure(docker.part(places)))
+        store = together.submit(ensure, parts.etcd(places, built))
+        runtime = together.submit(ensure, parts.containerd(places))
         runtime.result()
         imported = together.submit(_images, places)
         store.result()
-        started = [daemons.ensure(parts.apiserver(places, built), places)]
+        server = ensure(parts.apiserver(places, built))
         rest = [part(places, built) for part in (parts.controller_manager, parts.scheduler, parts.kubelet)]
-        started += together.map(lambda part: daemons.ensure(part, places), rest)
-        return any([*started, engine.result(), store.result(), runtime.result(), imported.result()])
+        names = [server, *together.map(ensure, rest), *(one.result() for one in (engine, store, runtime, imported))]
+    return {name for name in names if name is not None}
 
 
-def _docker(places: Places) -> bool:
-    return not docker.answers() and daemons.ensure(docker.part(places), places)
-
-
-def _images(places: Places) -> bool:
+def _images(places: Places) -> str | None:
     began = time.monotonic()
     imported = images.ensure(places)
     if imported:
         print(f"{'images':<24} imported in {time.monotonic() - began:.1f} s: {' '.join(imported)}", flush=True)
-    return bool(imported)
+    return "images" if imported else None

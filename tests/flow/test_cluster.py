@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cluster import api
+from cluster import api, images
 from cluster.binaries import version
 from cluster.places import NODE, Places, places
 from excise.guest.programs import guest_image
@@ -31,11 +31,12 @@ def test_the_api_server_is_ready_and_of_the_version_that_was_built(here: Places)
     assert answer(here, "/version")["gitVersion"] == version()
 
 
-def test_the_node_is_ready_and_holds_the_images(here: Places) -> None:
-    node = answer(here, f"/api/v1/nodes/{NODE}")
-    assert api.node_is_ready(node)
-    status = node["status"]
-    assert isinstance(status, dict)
-    held = [name for image in status["images"] for name in image["names"]]
+def test_a_watch_shows_the_node_ready(here: Places) -> None:
+    """Without a resource version: one that etcd is too old for is answered with an error."""
+    assert api.wait(here.certificates, "/api/v1/nodes", NODE, api.node_is_ready, limit_s=20.0)
+
+
+def test_the_node_holds_the_images(here: Places) -> None:
+    held = images.there(here)
     for wanted in ("excise/pause:1", "excise/base:latest", guest_image()):
         assert [name for name in held if name.endswith(f"/{wanted}")], f"{wanted} is not among {held}: run `make substrates`"

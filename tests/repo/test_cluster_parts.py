@@ -9,11 +9,12 @@ import sys
 import tarfile
 import tomllib
 from collections.abc import Generator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from cluster import archive, binaries, certificates, daemons, parts, settings
+from cluster import api, archive, binaries, certificates, daemons, docker, parts, settings
 from cluster.down import mounts
 from cluster.errors import ClusterError
 from cluster.parts import Part
@@ -100,7 +101,7 @@ def test_every_staging_module_is_of_the_release() -> None:
 def test_a_build_that_was_not_finished_is_no_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One program is missing and there is no Go tool: it says so, instead of starting half a cluster."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    directory = tmp_path / "excise/cluster" / binaries.version()
+    directory = tmp_path / "excise/cluster" / binaries._key()
     directory.mkdir(parents=True)
     for name in binaries.PROGRAMS:
         (directory / name).touch(mode=0o755)
@@ -146,7 +147,7 @@ def test_nobody_is_anonymous_and_everyone_needs_a_role(here: Places) -> None:
     )
     assert settings.kubelet(here)["authentication"]["anonymous"] == {"enabled": False}
     assert settings.kubelet(here)["authorization"] == {"mode": "Webhook"}
-    assert "--client-cert-auth" in parts.etcd(here).command
+    assert "--client-cert-auth" in parts.etcd(here, Path("programs")).command
 
 
 def test_containerd_shares_nothing_with_another(here: Places) -> None:
@@ -178,6 +179,48 @@ def test_only_mounts_in_our_directories_are_ours() -> None:
     )
     ours = Places(run=Path("/run/excise-substrates"), data=Path("/var/lib/excise-substrates"))
     assert mounts(ours, info) == ["/run/excise-substrates/a b", "/var/lib/excise-substrates/x"]
+
+
+def test_of_the_rules_only_dockers_are_removed() -> None:
+    rules = """\
+*filter
+:INPUT ACCEPT [0:0]
+:FORWARD DROP [1:2]
+:OUTPUT ACCEPT [0:0]
+:DOCKER - [0:0]
+:DOCKER-USER - [0:0]
+:MINE - [0:0]
+-A FORWARD -j DOCKER-USER
+-A FORWARD -i docker0 -o docker0 -j ACCEPT
+-A FORWARD -i eth0 -j MINE
+-A DOCKER-USER -j RETURN
+-A MINE -j ACCEPT
+COMMIT"""
+    assert (
+        docker.without_docker("filter", rules.splitlines(), "ACCEPT")
+        == """\
+*filter
+:FORWARD ACCEPT [0:0]
+-D FORWARD -j DOCKER-USER
+-D FORWARD -i docker0 -o docker0 -j ACCEPT
+-F DOCKER
+-F DOCKER-USER
+-X DOCKER
+-X DOCKER-USER
+COMMIT
+"""
+    )
+
+
+def test_a_kubelet_that_was_started_anew_must_say_itself_that_it_is_ready() -> None:
+    condition = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T10:00:00Z"}
+    node = {"status": {"conditions": [{"type": "DiskPressure", "status": "False"}, condition]}}
+    assert api.node_is_ready(node)
+    assert api.node_is_ready(node, since=datetime(2026, 1, 1, 10, tzinfo=UTC))
+    assert not api.node_is_ready(node, since=datetime(2026, 1, 1, 10, 0, 1, tzinfo=UTC))
+    condition["status"] = "False"
+    assert not api.node_is_ready(node)
+    assert not api.node_is_ready({})
 
 
 def test_an_image_of_one_program(tmp_path: Path) -> None:
