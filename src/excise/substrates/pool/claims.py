@@ -16,6 +16,7 @@ from excise.substrates.pool.shelf import Entry, Taken
 from excise.substrates.pool.slots import Held, Slot, Want
 from excise.substrates.pool.stock import Stock
 
+A_MOMENT_S = 1e-6
 ALIVE_S = 2.0
 """How long an idle sandbox may take to say that it lives. One that hangs costs this once, and not the whole deadline."""
 
@@ -106,9 +107,18 @@ class Claims:
 
     def _taken(self, claim: Claim) -> Taken[Held] | None:
         stock, want = self._stock, claim.want
-        # Where there is no place for a new one, any idle one is better than waiting.
-        fresh_s = stock.costs.fresh_s(want.state) if stock.places.count < stock.places.count_cap else math.inf
+        # Where there is no place for a new one, any idle one is better than waiting; and what was made for it is its own.
+        full = stock.places.count >= stock.places.count_cap
+        fresh_s = math.inf if full or claim.built else self._fresh_s(want)
         return stock.shelf.take_closest(want.state, want.fit, claim.owner, stock.costs, fresh_s)
+
+    def _fresh_s(self, want: Want) -> float:
+        """What a create is expected to take; never less than taking one that holds the very state.
+
+        Else one slow adoption would keep idle sandboxes from being tried, and measured, ever again.
+        """
+        costs = self._stock.costs
+        return max(costs.fresh_s(want.state), costs.seconds("adopt", want.state.image) + A_MOMENT_S)
 
     def _found(self, claim: Claim, taken: Taken[Held]) -> None:
         claim.waits, claim.adopted = False, True

@@ -75,8 +75,9 @@ class PoolHandle:
         await self._live().alive()
 
     async def adopt(self, spec: Spec) -> None:
+        """It is no more what was claimed: a step that fails now is not tried in another, and it is closed after use."""
         await self._live().adopt(spec)
-        self.spec, self._is_ready = spec, False
+        self.spec, self.claim, self._is_ready = spec, None, False
 
     # ---- what is done in it
 

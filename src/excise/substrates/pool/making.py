@@ -43,6 +43,7 @@ class Making:
         task = asyncio.ensure_future(making)
         try:
             held.handle = handle = await asyncio.shield(task)
+            stock.sandboxes[handle.id] = held
         except asyncio.CancelledError:
             if task.cancelled():  # by the source, which is being closed; nobody gave up
                 stock.places.give(held.size_bytes)

@@ -15,7 +15,7 @@ from excise.substrates.pool.policies.leaving import expired
 from excise.substrates.pool.policies.view import Policy, View
 from excise.substrates.pool.pressure import LOOK_AGAIN_S
 from excise.substrates.pool.shelf import Entry
-from excise.substrates.pool.slots import Held, Slot
+from excise.substrates.pool.slots import MEMORY_S, Held, Slot
 from excise.substrates.pool.stock import Stock
 
 SOON_S = 0.01
@@ -26,6 +26,8 @@ BACKOFF_S = 1.0
 LONGEST_BACKOFF_S = 300.0
 MOST_FAILURES = 5
 """In a row; after that a state is not made in advance before a claim of it has succeeded."""
+OFTEN = 1.5
+"""Claims of a state in the last minute or so from which on one of it is held in any case: it was asked for twice."""
 RENEW_S = 10.0
 
 
@@ -57,6 +59,12 @@ class Refill:
                 return
             self._timer.cancel()
         self._plan_at(at_s)
+
+    def now(self) -> None:
+        """Plan at once, for who wants to know whether there is anything left to do."""
+        self.stop()
+        if not self._stock.closed:
+            contextvars.Context().run(self._plan)
 
     def _plan_at(self, at_s: float) -> None:
         if not self._stock.closed:
@@ -151,10 +159,15 @@ class Refill:
         return min(due_s, self._next_group(view))
 
     def _policy(self, view: View) -> Policy:
-        settings = self._stock.settings
-        asked = (slot.name for slot in self._stock.slots.values() if slot.done == len(slot.want.state.steps))
+        settings, slots = self._stock.settings, self._stock.slots.values()
+        fixed: dict[str, int] = {}
+        if settings.policy == "fixed":
+            fixed = {slot.name: settings.keep for slot in slots if slot.done == len(slot.want.state.steps)}
+        elif settings.policy == "demand":
+            # However fast a refill is, who comes finds one only if one is there.
+            fixed = {slot.name: 1 for slot in slots if slot.rate_per_s(view.now_s) * MEMORY_S >= OFTEN}
         return Policy(
-            fixed=dict.fromkeys(asked, settings.keep) if settings.policy == "fixed" else {},
+            fixed=fixed,
             percentile=settings.percentile if settings.policy == "demand" else None,
             idle_s=settings.idle_s,
             cap=view.cap,

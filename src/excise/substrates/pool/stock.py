@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import logging
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from typing import Any
 
 from excise.errors import SpecError, SubstrateError
@@ -39,6 +39,8 @@ class Stock:
         self.costs = Costs()
         self.counts = Counts()
         self.slots: dict[str, Slot] = {}
+        self.sandboxes: dict[str, Held] = {}
+        """Every one that we had made, by its name, until it is closed."""
         self.coming: list[Coming] = []
         self.closed = False
         self._owners = Owners()
@@ -109,10 +111,6 @@ class Stock:
             slot.idle[entry.id] = entry
             self.places.nudge()
 
-    def held(self) -> Iterator[Held]:
-        """All that is idle."""
-        return (entry.payload for entry in self.shelf)
-
     def taken(self, entry: Entry[Held]) -> Held:
         """It was taken off the shelf: it is idle no more."""
         slot = entry.payload.slot
@@ -144,6 +142,7 @@ class Stock:
             if held.handle is not None:
                 await held.handle.close()
                 self.costs.note("close", self.source.address, asyncio.get_running_loop().time() - begun_s)
+                self.sandboxes.pop(held.handle.id, None)
         finally:
             self.places.give(held.size_bytes)
 
@@ -241,6 +240,13 @@ class Stock:
         self._stoppable.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None and not told:
             _log.warning("a pool could not do what it does by itself: %s: %s", type(error).__name__, error)
+
+    async def done(self) -> bool:
+        """Wait until what is being done beside everything has ended; whether there was anything."""
+        if not self._tasks:
+            return False
+        await asyncio.wait(tuple(self._tasks))
+        return True
 
     async def close(self) -> None:
         """Everything idle is closed, what is being made is given up, and what is being closed is waited for."""

@@ -28,6 +28,8 @@ from excise.substrates.pool.settings import Match, Policy, Reused, Settings, siz
 from excise.substrates.pool.stock import LABEL, Stock
 from excise.trace import span
 
+MARGIN_S = 0.1
+
 
 class Pool:
     """Warm sandboxes of `source`, at every depth of preparation; a claim gets the one that needs the least seconds.
@@ -99,7 +101,8 @@ class Pool:
     ) -> PoolHandle:
         if self._stock.closed:
             raise CreateError(f"{self.address} is closed; connect to it again")
-        ends_s = asyncio.get_running_loop().time() + deadline_s
+        # A little early, so that what we say of it reaches who waits by the same clock.
+        ends_s = asyncio.get_running_loop().time() + deadline_s - min(MARGIN_S, deadline_s / 20)
         if request_id in self._asking:
             await self._asked(request_id, ends_s)
         known = self._requests.get(request_id)
@@ -203,13 +206,19 @@ class Pool:
             self._stock.coming.append(Coming(key=slot.name, count=group, at_s=at_s))
         self._refill.soon()
 
+    async def settled(self) -> None:
+        """Return when nothing is made, verified or closed beside everything, and nothing is left to be; or it is held back."""
+        self._refill.now()
+        while await self._stock.done():
+            self._refill.now()
+
     # ---- finding
 
     async def attach(self, id: str) -> Handle:
         claimed = self._claimed.get(id)
-        if claimed is not None:
+        if claimed is not None and (await self.probe()).attach:
             return claimed
-        if any(held.handle is not None and held.handle.id == id for held in self._stock.held()):
+        if id in self._stock.sandboxes and (await self.probe()).attach:
             raise SandboxLost(f"{self.address} has no sandbox {id}: it is idle in the pool, or being closed")
         return await self._source.attach(id)
 
