@@ -39,6 +39,7 @@ COMMANDS = [
     "run",
     *LOOKING_IN,
     "snapshots",
+    "pool",
     "image",
     "check",
     "doctor",

@@ -42,6 +42,7 @@ def application() -> App:
         (use, "logs", "Show what was run in a sandbox and what it printed."),
         (use, "rm", "End a live sandbox."),
         (use, "snapshots", "List the snapshots that were kept, or delete some."),
+        (use, "pool", "Run a warm pool under load, and show what its claims find and what it costs."),
         (use, "image", "Build, list and remove root-filesystem images."),
         (use, "check", "Check that a substrate keeps every promise of the contract."),
         (care, "doctor", "Say what runs on this machine, and how to enable the rest."),

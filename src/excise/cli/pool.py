@@ -54,6 +54,7 @@ def pool(
     run: str = "true",
     wait: str = "120s",
     seed: int = 1,
+    expect: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     metrics: str | None = None,
     json: Path | None = None,
 ) -> int:
@@ -85,6 +86,8 @@ def pool(
         How long a rollout waits for its sandbox before that is a failure.
     seed
         Of the arrivals and what they ask for.
+    expect
+        Tell the pool beforehand what is coming and when, as a trainer can.
     metrics
         Serve Prometheus metrics at this port of this machine, or at HOST:PORT.
     json
@@ -110,6 +113,7 @@ def pool(
             seed=seed,
             wait_s=wait_s,
             script=run or None,
+            expect=expect,
             metrics=served,
         )
     )
@@ -140,7 +144,10 @@ def _tell(watch: "Watch", json: Path | None, *, early: bool) -> None:
 
     from excise.cli.pool_table import table  # noqa: PLC0415
 
-    Console(file=sys.stdout).print(table(watch.title, watch.tally, watch.figures, watch.spent))
+    # A file is no window: nothing in it is broken into lines.
+    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200).print(
+        table(watch.title, watch.tally, watch.figures, watch.spent)
+    )
     if json is not None:
         import msgspec  # noqa: PLC0415 - see above
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 
@@ -38,6 +39,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     wait_s: float
     script: str | None
+    expect: bool
+    """Tell the pool what is coming, and when."""
     metrics: tuple[str, int] | None
 
 
@@ -52,11 +55,13 @@ class Watch:
         self.spent = Spent(own_s=0.0, children_s=0.0, host_s=0.0)
         self._began = spent()
         self._began_ns = 0
+        self._over = False
 
     @property
     def title(self) -> str:
-        done = "" if not self.samples else f", {self.samples[-1].at_s:.0f} s of {self.asked.for_s:.0f} s"
-        return f"{self.asked.address} under {self.asked.load}{done}"
+        at_s, for_s = self.samples[-1].at_s if self.samples else 0.0, self.asked.for_s
+        of = f" of {for_s:.0f} s" if at_s < for_s and not self._over else ""
+        return f"{self.asked.address} under {self.asked.load}: {at_s:.0f} s{of}"
 
     async def run(self, arrivals: Sequence[Arrival], show: Callable[["Watch"], None]) -> None:
         async with AsyncExitStack() as stack:
@@ -68,9 +73,12 @@ class Watch:
                 url = await stack.enter_async_context(serving(lambda: self._metrics(pool), port, host))
                 say(f"metrics are at {url}")
             self._began, self._began_ns = spent(), now_ns()
+            if self.asked.expect:
+                await _announce(pool, arrivals)
             looking = asyncio.create_task(self._look(pool, show))
             try:
                 await drive(pool, arrivals, self.tally, wait_s=self.asked.wait_s, script=self.asked.script)
+                self._over = True
             finally:
                 looking.cancel()
                 await asyncio.gather(looking, return_exceptions=True)
@@ -118,6 +126,17 @@ class Watch:
             spent=self.spent,
             figures=msgspec.to_builtins(self.figures) if self.figures is not None else {},
         )
+
+
+async def _announce(pool: Pool, arrivals: Sequence[Arrival]) -> None:
+    """As a trainer can who knows its next groups: those of one spec that come at one time are a group."""
+    groups = Counter((one.at_s, one.name, one.owner) for one in arrivals)
+    specs = {(one.at_s, one.name, one.owner): one for one in arrivals}
+    for key, count in groups.items():
+        one = specs[key]
+        labels = {**one.spec.labels, "owner": one.owner} if one.owner else one.spec.labels
+        spec = msgspec.structs.replace(one.spec, labels=labels)
+        await pool.expect([spec], group=count, in_s=[one.at_s])
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from excise.errors import SpecError
 
 if TYPE_CHECKING:
     from excise.report.bundle import Latencies
+    from excise.report.pool_story import Pools
     from excise.stats.run import Run
 
 app = App(
@@ -25,6 +26,7 @@ Examples:
   excise report results/docker
   excise report results/docker -o docker-report
   excise report results/rollouts results/bench
+  excise report results/warm results/burst results/mixed
   excise report results/docker --markdown
   excise report results/docker --pack shared
   excise report results/docker --trace 3:docker -o trace.json""",
@@ -45,7 +47,8 @@ def report(
     Parameters
     ----------
     results
-        A results directory; or one of rollouts and one of single operations (--plan bench) of the same host.
+        A results directory; or one of rollouts and one of single operations (--plan bench) of the same host; or several of
+        claims (--plan warm, burst, mixed); or a file that `excise pool --json` wrote.
     out
         The directory to write; report/ inside the first results directory if left out. Of --trace: a file.
     table
@@ -61,10 +64,15 @@ def report(
         raise SpecError("name a results directory, as in `excise report results/docker`")
     if trace is not None:
         return _trace(results, trace, out)
-    from excise.report.sources import read  # noqa: PLC0415 - `excise report --help` does not pay for it
+    from excise.report.sources import read, read_pools  # noqa: PLC0415 - `excise report --help` does not pay for it
 
     if pack is not None:
         results = (_packed(results, pack),)
+    if results[0].is_file():
+        return _load(results, out)
+    pools = read_pools(results)
+    if pools is not None:
+        return _pools(results, pools, out, table=table or markdown)
     run, latencies = read(results)
     if table or markdown:
         _print(run, latencies, markdown=markdown)
@@ -74,6 +82,31 @@ def report(
     place = out if out is not None else results[0] / "report"
     sentence = write(place, run, latencies)
     sys.stdout.write(f"{sentence.replace(chr(0xA0), ' ')}\n{place / 'index.html'}\n")
+    return 0
+
+
+def _pools(results: Sequence[Path], pools: "Sequence[Pools]", out: Path | None, *, table: bool) -> int:
+    if table:
+        from excise.report.pools import table as as_table  # noqa: PLC0415 - see above
+
+        sys.stdout.write("\n".join(as_table(one.header, one.trials) for one in pools))
+        return 0
+    from excise.report.bundle import write_pools  # noqa: PLC0415 - see above
+
+    place = out if out is not None else results[0] / "report"
+    sys.stdout.write(f"{write_pools(place, pools)}\n{place / 'index.html'}\n")
+    return 0
+
+
+def _load(results: Sequence[Path], out: Path | None) -> int:
+    """What `excise pool --json` wrote."""
+    from excise.report.bundle import write_load  # noqa: PLC0415 - see above
+    from excise.report.pool_story import read_load  # noqa: PLC0415
+
+    if len(results) > 1:
+        raise SpecError("a load is reported alone: name one file")
+    place = out if out is not None else results[0].with_name(f"{results[0].stem}-report")
+    sys.stdout.write(f"{write_load(place, read_load(results[0]))}\n{place / 'index.html'}\n")
     return 0
 
 

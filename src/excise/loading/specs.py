@@ -12,7 +12,7 @@ from excise.action import Shell
 from excise.errors import SpecError
 from excise.spec import Limits, Secret, Spec, Stage, Step
 
-CLONE_S, INSTALL_S = 0.3, 0.6
+CLONE_S, INSTALL_S = 1.0, 2.0
 """What a clone and an install of the built-in mix take: they sleep."""
 
 

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from excise.errors import SpecError
+from excise.loading.records import Loaded
 from excise.meter.latency_records import LatencyHeader, LatencyTrial
 from excise.report.calculator import calculator
 from excise.report.facts import Facts
@@ -16,11 +17,14 @@ from excise.report.figures.render import drawing, png, require_engine, standalon
 from excise.report.latency import latency_sentence
 from excise.report.page.layout import Content, html
 from excise.report.parts import Figure, Table
+from excise.report.pool_story import Pools, load_sentence, load_story, pool_story
+from excise.report.pool_words import sentence as pool_sentence
 from excise.report.receipt import receipts
 from excise.report.sentence import caution, precision, sentence
 from excise.report.share import share_png
 from excise.report.story import Section, helps, latency_story, scenario_words, story
 from excise.stats.latency import rows as latency_rows
+from excise.stats.pools import rows as pool_rows
 from excise.stats.run import Run
 
 INDEX, SHARE = "index.html", "share.png"
@@ -44,16 +48,59 @@ def write(out: Path, run: Run | None, latencies: Latencies | None) -> str:
     if latencies is not None:
         at = next((n for n, section in enumerate(sections) if section.place == "break-even"), 0)
         sections[at:at] = latency_story(latencies.header, latencies.trials, alone=facts is None)
-    drawings = {
+    drawings = _drawings(sections)
+    share = share_png(facts) if facts is not None and facts.main else None
+    return _published(out, _content(facts, latencies, sections, share, drawings))
+
+
+def write_pools(out: Path, runs: Sequence[Pools]) -> str:
+    """The same of runs of pools, one after the other."""
+    require_engine()
+    refuse_others(out)
+    sections = pool_story(runs)
+    content = Content(
+        title="Claims: excise report",
+        sentence=" ".join(pool_sentence(pool_rows(run.trials)) for run in runs),
+        precision="mean time of a claim, from when it was to be made to the start state",
+        sections=sections,
+        version=version("excise"),
+        run_id=", ".join(run.header.id for run in runs),
+        started=runs[0].header.started,
+        drawings=_drawings(sections),
+    )
+    return _published(out, content)
+
+
+def write_load(out: Path, load: Loaded) -> str:
+    """The same of one load that `excise pool` ran."""
+    require_engine()
+    refuse_others(out)
+    sections = load_story(load)
+    content = Content(
+        title=f"{load.address} under {load.load}: excise report",
+        sentence=load_sentence(load),
+        precision=f"{len(load.claims)} claims, from when each was to be made to a sandbox that is ready",
+        sections=sections,
+        version=version("excise"),
+        run_id=f"seed {load.seed}",
+        started=f"for {load.took_s:.0f} s",
+        drawings=_drawings(sections),
+    )
+    return _published(out, content)
+
+
+def _drawings(sections: Sequence[Section]) -> dict[str, tuple[str, str]]:
+    return {
         part.name: (drawing(part.draw(True), f"{part.name}-w"), drawing(part.draw(False), f"{part.name}-n"))
         for section in sections
         for part in section.parts
         if isinstance(part, Figure)
     }
-    share = share_png(facts) if facts is not None and facts.main else None
-    content = _content(facts, latencies, sections, share, drawings)
+
+
+def _published(out: Path, content: Content) -> str:
     try:
-        _replace(out, html(content), share, drawings, _tables(sections))
+        _replace(out, html(content), content.share, content.drawings, _tables(content.sections))
     except OSError as error:
         raise SpecError(f"the report cannot be written to {out}: {error.strerror}; name another directory with -o") from error
     return content.sentence

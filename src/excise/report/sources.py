@@ -7,8 +7,9 @@ import msgspec
 
 from excise.errors import SpecError
 from excise.meter.packed import HEADER
-from excise.meter.results import load_latencies
+from excise.meter.results import load_latencies, load_pools
 from excise.report.bundle import Latencies
+from excise.report.pool_story import Pools
 from excise.stats.run import Run
 
 
@@ -41,9 +42,39 @@ def read(paths: Sequence[Path]) -> tuple[Run | None, Latencies | None]:
     return run, latencies
 
 
+def read_pools(paths: Sequence[Path]) -> list[Pools] | None:
+    """Runs of pools of one host, each of another plan; None where the first is something else."""
+    if not _is_pool(paths[0]):
+        return None
+    found: list[Pools] = []
+    for path in paths:
+        if not _is_pool(path):
+            raise SpecError(f"{path} is no run of pools, and {paths[0]} is: report them one by one")
+        header, trials = load_pools(path)
+        if not any(not trial.warmup for trial in trials):
+            raise SpecError(f"{path} has no measured block yet: let `excise measure` finish one")
+        for before in found:
+            if before.header.plan.name == header.plan.name:
+                raise SpecError(
+                    f"{path} is a second run of {header.plan.name or 'claims'}: runs are never pooled, report each alone"
+                )
+            if before.header.provenance.host != header.provenance.host:
+                raise SpecError(f"{path} is of another host than {paths[0]}, whose times are never put side by side")
+        found.append(Pools(header=header, trials=trials))
+    return found
+
+
+def _is_pool(path: Path) -> bool:
+    return _kind(path) == "pool"
+
+
 def is_latency(path: Path) -> bool:
+    return _kind(path) == "latency"
+
+
+def _kind(path: Path) -> str:
     """By the header's own word; what cannot be read is for the readers to refuse."""
     try:
-        return msgspec.json.decode((path / HEADER).read_bytes(), type=_Kind).kind == "latency"
+        return msgspec.json.decode((path / HEADER).read_bytes(), type=_Kind).kind
     except (OSError, msgspec.DecodeError):
-        return False
+        return ""

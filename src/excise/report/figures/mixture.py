@@ -77,7 +77,7 @@ def _draw(cells: Mapping[Place, Sequence[PoolRow]], ratios: Mapping[Place, Estim
     span = Span([value[end] for value in values for end in ("low", "high")])
     most = max((value["cpu_high"] for value in values), default=1.0)
     title = "mean time of a claim" if wide else "time"
-    x = alt.X("value:Q", scale=span.scale(), axis=span.axis(title, labelSeparation=12))
+    x = alt.X("value:Q", scale=span.scale(), axis=span.axis(title, labelSeparation=3))
     scale = alt.Scale(domain=[0, most * 1.3])
     y = alt.Y("cpu:Q", scale=scale, axis=alt.Axis(title="core-seconds a claim" if wide else "core-s", tickCount=4))
     legend = alt.Legend(title=None, columns=4 if wide else 2)
