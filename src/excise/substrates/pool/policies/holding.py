@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import repeat
 from statistics import NormalDist
 
 from excise.substrates.pool.policies.view import Coming, Policy, Seen, View
@@ -71,7 +72,7 @@ def targets(view: View, policy: Policy) -> dict[str, int]:
     """How many of each state should be idle: the most that any policy asks for, cut where the caps are.
 
     What is claimed has its place already; the others are given out one by one: first to what was fixed, then to what is said
-    to come, then to demand, the most saved seconds a byte first, and a first one of each before a second of any.
+    to come, group by group, then to demand.
     """
     idle = sum(seen.idle + seen.filling for seen in view.states.values())
     idle_bytes = sum((seen.idle + seen.filling) * seen.bytes for seen in view.states.values())
@@ -92,18 +93,22 @@ def targets(view: View, policy: Policy) -> dict[str, int]:
 
 def _one_by_one(view: View, policy: Policy) -> Iterator[str]:
     """Every place that is asked for, in the order in which they are given; none for what an earlier policy asked for too."""
-    asked: dict[str, int] = {}
-    wishes = [fixed(view, policy.fixed), schedule(view)]
+    asked = fixed(view, policy.fixed)
+    yield from _in_turn(view, asked)
+    for key, count in schedule(view).items():
+        # A group is of use when it is whole: the next one's comes after it.
+        yield from repeat(key, count - asked.get(key, 0))
+        asked[key] = max(count, asked.get(key, 0))
     if policy.percentile is not None:
-        wishes.append(demand(view, policy.percentile))
-    for wish in wishes:
-        order = sorted(wish, key=lambda key: (-worth(view.states[key]), key))
-        if wish is wishes[1]:
-            order = list(wish)  # as they come
-        missing = {key: wish[key] - asked.get(key, 0) for key in order}
-        for turn in range(min(view.cap, max(missing.values(), default=0))):
-            yield from (key for key in order if missing[key] > turn)
-        asked.update({key: max(count, asked.get(key, 0)) for key, count in wish.items()})
+        wish = demand(view, policy.percentile)
+        yield from _in_turn(view, {key: count - asked.get(key, 0) for key, count in wish.items()})
+
+
+def _in_turn(view: View, wish: Mapping[str, int]) -> Iterator[str]:
+    """The most worth first, and one of each before a second of any: the first is the one that is found most often."""
+    order = sorted(wish, key=lambda key: (-worth(view.states[key]), key))
+    for turn in range(min(view.cap, max(wish.values(), default=0))):
+        yield from (key for key in order if wish[key] > turn)
 
 
 def worth(seen: Seen) -> float:

@@ -1,5 +1,7 @@
 """What to let go of: the least worth a byte when there is no place, and what nobody has asked for in a long time."""
 
+from collections.abc import Collection
+
 from excise.substrates.pool.policies.holding import worth
 from excise.substrates.pool.policies.view import View
 
@@ -27,9 +29,9 @@ def _rank(view: View, key: str) -> tuple[float, float, str]:
     return worth(seen), seen.last_asked_s, key
 
 
-def expired(view: View, idle_s: float) -> tuple[str, ...]:
-    """States that nobody has asked for in `idle_s`, and of which there are idle ones."""
-    kept = {group.key for group in view.coming}
+def expired(view: View, idle_s: float, fixed: Collection[str] = ()) -> tuple[str, ...]:
+    """States that nobody has asked for in `idle_s`, and of which there are idle ones; not what will come, nor is fixed."""
+    kept = {*fixed, *(group.key for group in view.coming)}
     return tuple(
         key for key, seen in view.states.items() if seen.idle and key not in kept and view.now_s - seen.last_asked_s >= idle_s
     )
