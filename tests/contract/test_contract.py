@@ -17,7 +17,20 @@ from excise.contract.suite import CASES, Verdict, check
 from excise.spec import Spec
 from excise.substrates.fake import virtual_time
 
-ADDRESSES = ("local", "chroot", "chroot+guest", "namespace", "docker", "docker+guest", "bubblewrap", "runc")
+ADDRESSES = (
+    "local",
+    "chroot",
+    "chroot+guest",
+    "namespace",
+    "docker",
+    "docker+guest",
+    "bubblewrap",
+    "runc",
+    "pool:namespace",
+    "pool:docker",
+)
+POOLED_FAKE = "pool:fake?create_s=0.5&pool.pressure=0"
+"""Creates that take their time, so that idle sandboxes are worth claiming; nothing depends on how busy this host is."""
 JOBS = 8
 LONGEST_S = 300
 """All cases of an address. One that hangs is ended by its own deadline long before, and named."""
@@ -45,6 +58,19 @@ def verdicts(chosen: Callable[[Callable[..., None]], list[dict[str, Any]]]) -> C
 def test_fake_keeps(case: Case) -> None:
     """The fake declares all there is, so that every case is seen both kept (here) and broken (in test_broken)."""
     verdict = virtual_time.run(judged("fake", {case.name}, jobs=1))[case.name]
+    assert (verdict.outcome, verdict.reason) == ("kept", "")
+
+
+@pytest.fixture(scope="session")
+def pooled(chosen: Callable[[Callable[..., None]], list[dict[str, Any]]]) -> Mapping[str, Verdict]:
+    """All cases on one pool: most of them meet a sandbox that an earlier one has used."""
+    names = {run["case"].name for run in chosen(test_pool_over_fake_keeps)}
+    return virtual_time.run(judged(POOLED_FAKE, names, jobs=1))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_pool_over_fake_keeps(case: Case, pooled: Mapping[str, Verdict]) -> None:
+    verdict = pooled[case.name]
     assert (verdict.outcome, verdict.reason) == ("kept", "")
 
 
