@@ -132,7 +132,9 @@ def test_a_sibling_becomes_the_wanted_commit_by_its_switch_alone_if_the_lock_is_
     url = "https://host/x.git"
     have = state_of(Spec(repo=f"{url}@1", deps="install", lock="l"))
     want = Spec(repo=f"{url}@2", deps="install", lock="l")
-    (step,) = plan(have, state_of(want)) or ()
+    steps = plan(have, state_of(want))
+    assert steps is not None
+    (step,) = steps
     assert step.actions == want.all_steps()[0].switch
     assert not step.share
     assert is_switch(step)

@@ -3,6 +3,7 @@
 import copy
 import math
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -53,7 +54,7 @@ def views(draw: st.DrawFn) -> View:
     )
 
 
-def view(*, coming: tuple[Coming, ...] = (), cap: int = 100, parallel: int = 1, **states: Seen) -> View:
+def view(states: Mapping[str, Seen], coming: tuple[Coming, ...] = (), cap: int = 100, parallel: int = 1) -> View:
     return View(now_s=100.0, states=states, coming=coming, cap=cap, parallel=parallel)
 
 
@@ -101,12 +102,12 @@ def test_policies_are_pure(seen: View, policy: Policy, need_count: int, need_byt
 def test_places_go_to_what_is_fixed_then_what_comes_then_what_is_worth_most() -> None:
     wanted = seen(rate_per_s=1.0, refill_s=3.0, saved_s=10.0, bytes=1)
     dear = seen(rate_per_s=1.0, refill_s=3.0, saved_s=10.0, bytes=5)
-    looked = {"fixed": seen(), "soon": seen(), "next": seen(), "dear": dear, "wanted": wanted}
+    looked = {"fixed": seen(), "soon": seen(), "next": seen(refill_s=1.0), "dear": dear, "wanted": wanted}
     policy = Policy(fixed={"fixed": 2}, percentile=0.5)
     groups = (Coming(key="next", count=1, at_s=101.0), Coming(key="soon", count=2))
     order = ["fixed", "fixed", "soon", "soon", "next", "wanted", "dear", "wanted", "dear", "wanted", "dear"]
     for cap in range(1, len(order) + 2):
-        assert targets(view(coming=groups, cap=cap, **looked), policy) == Counter(order[:cap])
+        assert targets(view(looked, coming=groups, cap=cap), policy) == Counter(order[:cap])
 
 
 # ---- demand
@@ -130,7 +131,7 @@ def _at_most(count: int, mean: float) -> float:
 @given(st.floats(0, 1e4), st.floats(0, 1e4), st.floats(0.01, 0.99))
 def test_more_demand_never_asks_for_less(one: float, other: float, percentile: float) -> None:
     less, more = sorted((one, other))
-    held = demand(view(less=seen(rate_per_s=less, refill_s=1), more=seen(rate_per_s=more, refill_s=1)), percentile)
+    held = demand(view({"less": seen(rate_per_s=less, refill_s=1), "more": seen(rate_per_s=more, refill_s=1)}), percentile)
     assert held.get("less", 0) <= held.get("more", 0)
 
 
@@ -142,7 +143,7 @@ def test_a_higher_percentile_never_asks_for_less(mean: float, one: float, other:
 
 def test_demand_is_what_is_asked_for_while_one_is_refilled() -> None:
     slow, quick = seen(rate_per_s=2.0, refill_s=5.0), seen(rate_per_s=2.0, refill_s=0.5)
-    assert demand(view(slow=slow, quick=quick, never=seen(refill_s=60)), 0.95) == {"slow": 15, "quick": 3}
+    assert demand(view({"slow": slow, "quick": quick, "never": seen(refill_s=60)}), 0.95) == {"slow": 15, "quick": 3}
 
 
 # ---- schedule
@@ -151,18 +152,18 @@ def test_demand_is_what_is_asked_for_while_one_is_refilled() -> None:
 def test_groups_are_prefetched_in_their_sizes_when_they_are_due() -> None:
     known = {"a": seen(refill_s=10.0), "b": seen(refill_s=10.0)}
     due, later = Coming(key="a", count=8, at_s=150.0), Coming(key="b", count=8, at_s=1000.0)
-    assert schedule(view(coming=(later, due), **known)) == {"a": 8}
-    assert schedule(view(coming=(due, Coming(key="a", count=8, at_s=160.0)), **known)) == {"a": 16}
-    assert schedule(view(coming=(Coming(key="b", count=4), Coming(key="c", count=4)), **known)) == {"b": 4}
+    assert schedule(view(known, coming=(later, due))) == {"a": 8}
+    assert schedule(view(known, coming=(due, Coming(key="a", count=8, at_s=160.0)))) == {"a": 16}
+    assert schedule(view(known, coming=(Coming(key="b", count=4), Coming(key="c", count=4)))) == {"b": 4}
 
 
 def test_a_group_behind_others_is_begun_earlier_and_with_more_hands_later() -> None:
     known = {"a": seen(refill_s=10.0), "b": seen(refill_s=10.0)}
     second = Coming(key="b", count=2, at_s=200.0)
-    assert schedule(view(coming=(second,), **known)) == {}
+    assert schedule(view(known, coming=(second,))) == {}
     before = Coming(key="a", count=8, at_s=110.0)
-    assert schedule(view(coming=(before, second), **known)) == {"a": 8, "b": 2}
-    assert schedule(view(coming=(before, second), parallel=8, **known)) == {"a": 8}
+    assert schedule(view(known, coming=(before, second))) == {"a": 8, "b": 2}
+    assert schedule(view(known, coming=(before, second), parallel=8)) == {"a": 8}
 
 
 # ---- letting go
@@ -184,13 +185,13 @@ def test_eviction_frees_what_is_needed_and_takes_the_least_worth_first(looked: V
 
 
 def test_among_equals_what_was_asked_for_longest_ago_goes_first() -> None:
-    looked = view(new=seen(idle=1, last_asked_s=90), old=seen(idle=1, last_asked_s=10))
+    looked = view({"new": seen(idle=1, last_asked_s=90), "old": seen(idle=1, last_asked_s=10)})
     assert evict(looked, 1, 0) == ("old",)
 
 
 def test_what_nobody_asked_for_expires_unless_it_is_said_to_come_or_fixed() -> None:
     old, new = seen(idle=2, last_asked_s=10.0), seen(idle=1, last_asked_s=95.0)
-    looked = view(coming=(Coming(key="soon", count=1),), old=old, soon=old, new=new, none=seen(), fixed=old)
+    looked = view({"old": old, "soon": old, "new": new, "none": seen(), "fixed": old}, (Coming(key="soon", count=1),))
     assert expired(looked, 30.0) == ("old", "fixed")
     assert expired(looked, 90.0, {"fixed": 2}) == ("old",)
     assert expired(looked, 90.1) == ()

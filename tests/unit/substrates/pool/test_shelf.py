@@ -170,8 +170,7 @@ def test_nothing_is_taken_where_a_create_is_no_worse() -> None:
 
 def test_a_switch_that_costs_more_than_a_clone_is_not_taken() -> None:
     want, costs = state(1, done=1), Costs()
-    (switch,) = plan(state(2, done=1), want) or ()
-    costs.note_steps((switch,), 60.0)
+    costs.note_steps(plan(state(2, done=1), want) or (), 60.0)
     shelf = shelf_of(entry("sibling", state(2, done=1)), entry("image", state(done=0)))
     taken = shelf.take_closest(want, "", ME, costs, math.inf)
     assert taken is not None
