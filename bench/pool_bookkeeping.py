@@ -20,7 +20,7 @@ from excise.substrates.pool.owners import Owner
 from excise.substrates.pool.shelf import Entry, Shelf
 from excise.substrates.pool.state import fit_of, state_of
 
-ADOPTS = frozenset({"limits", "network", "secrets"})
+ADOPTS = frozenset({"memory_bytes", "pids", "network", "secrets"})
 PROMISED_US = 50.0
 PER_REPOSITORY = 10
 

@@ -2,8 +2,8 @@
 
     python bench/pool_claim.py [ADDRESS] [--blocks 20] [--claims 10] [--burst 64] [--out FILE]
 
-A claim is `create` and `ready` on a pool that holds the very state: the liveness check, the limits and the lease are part of it.
-The floor is measured before each. A burst is so many claims at once on a pool of so many. Prints ratios of the blocks' medians
+A claim is `create` and `ready` on a pool that holds the very state, under other limits: the liveness check, the new limits and
+the lease are part of it. The floor is measured before each. A burst is so many claims at once on a pool of so many. Prints ratios of the blocks' medians
 (bursts: of their 95th percentiles), with intervals over blocks. Exit code 1 when a promise is missed.
 """
 
@@ -42,6 +42,13 @@ def ratio(above: Sequence[float], below: Sequence[float]) -> dict[str, float | N
     return {"value": found.value, "low": found.low, "high": found.high}
 
 
+def filled(spec: Spec) -> Spec:
+    """The same state under other limits, as far as limits are enforced here."""
+    asked = spec.limits.asked()
+    other = {name: value for name, value in (("memory_bytes", 1 << 29), ("pids", 256), ("cpus", 1.0)) if name in asked}
+    return msgspec.structs.replace(spec, limits=msgspec.structs.replace(spec.limits, **other))
+
+
 async def claimed(pool: Pool, spec: Spec) -> tuple[Handle, int]:
     begun = now_ns()
     handle = await pool.create(spec, deadline_s=30.0, lease_s=600.0, labels={}, request_id=uuid.uuid4().hex)
@@ -53,7 +60,7 @@ async def singles(pool: Pool, spec: Spec, floor: Floor, given: argparse.Namespac
     """One after another; between them the shelf is filled again."""
     blocks: list[dict[str, list[int]]] = []
     for _ in range(given.blocks):
-        await pool.fill(spec, given.claims)
+        await pool.fill(filled(spec), given.claims)
         seen: dict[str, list[int]] = {"floor_ns": [], "took_ns": []}
         handles: list[Handle] = []
         for _ in range(given.claims):
@@ -71,7 +78,7 @@ async def bursts(pool: Pool, spec: Spec, floor: Floor, given: argparse.Namespace
     """All at once, each from the moment it was asked for."""
     blocks: list[dict[str, list[int]]] = []
     for _ in range(max(4, given.blocks // 4)):
-        await pool.fill(spec, given.burst)
+        await pool.fill(filled(spec), given.burst)
         floors = [floor() for _ in range(given.claims)]
         begun = now_ns()
 

@@ -117,8 +117,8 @@ def fit_of(spec: Spec, adopts: Collection[str], secrets: bytes) -> str:
         fixed.append(("mounts", spec.mounts))
     if spec.devices:
         fixed.append(("devices", spec.devices))
-    if "limits" not in adopts and spec.limits.asked():
-        fixed.append(("limits", spec.limits))
+    limits = sorted(spec.limits.asked().difference(adopts))
+    fixed.extend((name, getattr(spec.limits, name)) for name in limits)
     if "network" not in adopts and (spec.network is not None or spec.build_network is not None):
         fixed.append(("network", (spec.network, spec.build_network)))
     if "secrets" not in adopts and spec.secrets:

@@ -11,7 +11,7 @@ from excise.spec import Allow, Limits, Mount, Secret, Spec, Stage, Step
 from excise.substrates.pool.owners import Owners
 from excise.substrates.pool.state import State, ahead, fit_of, shows_secrets, state_of
 
-ALL = frozenset({"limits", "network", "secrets"})
+ALL = frozenset({*Limits.__struct_fields__, "network", "secrets"})
 WHOLE = Spec(
     image="i",
     repo="https://host/x.git@1",
@@ -106,7 +106,7 @@ def test_what_is_made_ahead_shows_no_secret_and_boots_nothing() -> None:
 @pytest.mark.parametrize(
     ("term", "fields"),
     [
-        ("limits", {"limits": Limits(pids=5)}),
+        ("pids", {"limits": Limits(pids=5, cpus=2.0)}),
         ("network", {"network": Allow(("host",))}),
         ("network", {"build_network": "open"}),
         ("secrets", {"secrets": {"T": Secret("v")}}),
