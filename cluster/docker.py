@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from cluster import network
@@ -82,7 +83,7 @@ def _rules(table: str) -> list[str]:
     return subprocess.run(["iptables-save", "-t", table], capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-def without_docker(table: str, rules: list[str], forward: str) -> str:
+def without_docker(table: str, rules: Sequence[str], forward: str) -> str:
     """What iptables-restore is told, so that of `rules` (what iptables-save says) those of others alone are left."""
     chains = [line[1:].split()[0] for line in rules if line.startswith(":DOCKER")]
     theirs = [line for line in rules if line.startswith("-A ") and (_BRIDGE in line or "DOCKER" in line)]

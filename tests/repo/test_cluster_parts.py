@@ -58,8 +58,11 @@ def test_one_that_does_not_end_when_told_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        Record.of(process.pid, "settings").stop(0.1)
-        assert process.wait(5) == -9
+        try:
+            Record.of(process.pid, "settings").stop(0.1)
+            assert process.wait(5) == -9
+        finally:
+            process.kill()
 
 
 def test_a_zombie_does_not_run() -> None:
