@@ -88,7 +88,7 @@ def test_version() -> None:
         (["run", "nonsense", "--", "true"], "no substrate is called 'nonsense'"),
         (["run", "Local!", "--", "true"], "is not an address"),
         (["run", "local?colour=red", "--", "true"], "has no option 'colour'"),
-        (["run", "pool:local", "--", "true"], "not built yet"),
+        (["run", "pool:pool:local", "--", "true"], "says the same twice"),
         (["run", "https://host:8700", "--", "true"], "not speak to yet"),
         (["run", "local", "--colour", "red", "--", "true"], "--colour"),
         (["run", "local"], "no command to run"),

@@ -241,3 +241,29 @@ def test_a_wrong_request_is_one_sentence_and_exit_code_2(words: list[str], part:
     assert done.stderr.startswith("excise: ")
     assert done.stderr.count("\n") == 1, done.stderr
     assert (done.returncode, done.stdout) == (2, "")
+
+
+# ---- the record as a page
+
+
+def test_the_record_is_reported_as_a_page(tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert")
+    recorded(tmp_path / "run.json", "pool:fake?create_s=0.5", "--load", "poisson:4", "--for", "20s")
+    done = subprocess.run(
+        [EXCISE, "report", str(tmp_path / "run.json")], capture_output=True, text=True, check=True, timeout=100
+    )
+    assert done.stdout.startswith("Under poisson:4 a claim on pool:fake?create_s=0.5 takes ")
+    page = (tmp_path / "run-report/index.html").read_text()
+    assert "What claims find as time goes on" in page
+    assert "core-seconds of its children" in page
+    assert {one.name for one in (tmp_path / "run-report/figures").iterdir()} == {"load-hits.svg", "load-hits.png"}
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"kind": "pool-load"}', "nonsense"])
+def test_a_file_that_is_no_record_is_one_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    argv = [EXCISE, "report", str(tmp_path / "run.json")]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 2
+    assert "is no record of `excise pool --json`" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -13,6 +13,7 @@ from excise.report.parts import Figure, Part, Table
 from excise.report.pool_words import HIT_TONES, MODE_WORDS
 
 BINS = 12
+PLACES = "places for "
 _TITLE = "What claims find as time goes on"
 
 
@@ -59,7 +60,7 @@ def of_trials(trials: Sequence[PoolTrial]) -> list[Part]:
             at_s=claim.intended_ns / 1e9,
             hit="failed" if claim.failure is not None else claim.hit or "created",
             row=MODE_WORDS[trial.cell.mode],
-            column=f"places for {trial.cell.memory_percent} %",
+            column=f"{PLACES}{trial.cell.memory_percent} %",
         )
         for trial in mixed
         if trial.cell.zipf == middle
@@ -112,7 +113,10 @@ def _draw(values: Values, *, wide: bool) -> dict[str, Any]:
     )
     if rows == [""] and columns == [""]:
         return finished(bars.properties(data=inline(values)))
-    across = alt.Column("column:N", sort=columns, title=None)
+    if not wide:  # There is no room for the whole words above each plot.
+        values = [{**value, "column": value["column"].removeprefix(PLACES)} for value in values]
+        columns = [column.removeprefix(PLACES) for column in columns]
+    across = alt.Column("column:N", sort=columns, title=None if wide else PLACES.strip())
     up = alt.Row("row:N", sort=rows, title=None)
     return finished(bars.facet(data=inline(values), column=across, row=up).properties(spacing=12))
 

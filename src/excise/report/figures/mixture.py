@@ -5,7 +5,7 @@ from typing import Any
 
 from excise.meter.pool_records import PoolCell, PoolTrial
 from excise.report.figures.engine import alt
-from excise.report.figures.marks import Span, Values, finished, inline
+from excise.report.figures.marks import SECONDS, Span, Values, finished, inline
 from excise.report.numbers import NOTHING, counted, interval, short
 from excise.report.parts import Figure, Part, Table
 from excise.report.pool_words import MODE_TONES, count, found, mode_of, pair
@@ -77,7 +77,8 @@ def _draw(cells: Mapping[Place, Sequence[PoolRow]], ratios: Mapping[Place, Estim
     span = Span([value[end] for value in values for end in ("low", "high")])
     most = max((value["cpu_high"] for value in values), default=1.0)
     title = "mean time of a claim" if wide else "time"
-    x = alt.X("value:Q", scale=span.scale(), axis=span.axis(title, labelSeparation=3))
+    axis = alt.Axis(values=span.ticks, labelExpr=SECONDS, title=title, labelOverlap="greedy", labelSeparation=4)
+    x = alt.X("value:Q", scale=span.scale(), axis=axis)
     scale = alt.Scale(domain=[0, most * 1.3])
     y = alt.Y("cpu:Q", scale=scale, axis=alt.Axis(title="core-seconds a claim" if wide else "core-s", tickCount=4))
     legend = alt.Legend(title=None, columns=4 if wide else 2)

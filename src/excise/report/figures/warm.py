@@ -88,7 +88,7 @@ def _panel(looks: Mapping[str, Tone], values: Values, x: Any, px: int, *, named:
     axis = alt.Axis(title=None, ticks=False, domain=False, labelPadding=8, labelLimit=200) if named else None
     y = alt.Y("start:N", sort=starts, axis=axis, scale=alt.Scale(paddingInner=0.25))
     offset = alt.YOffset("source:N", sort=names)
-    legend = alt.Legend(title=None) if named else None
+    legend = alt.Legend(title=None, columns=4 if px > 200 else 2) if named else None
     colour = alt.Color("source:N", scale=alt.Scale(domain=names, range=[looks[name].colour for name in names]), legend=legend)
     shape = alt.Shape("source:N", scale=alt.Scale(domain=names, range=[looks[name].shape for name in names]), legend=legend)
     base = alt.Chart(inline(values))
