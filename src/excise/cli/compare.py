@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 app = App(
     name="compare",
     help_epilogue="""\
-Numbers are divided by the reference (or, of single operations, the floor) of their own run, so runs of two hosts can be \
+Numbers are divided by the reference (of single operations: the floor; of claims: one without a pool) of their own \
+run, so runs of two hosts can be \
 compared, and only ratios are. Something got slower if its whole 95 % interval is beyond the threshold: noise \
 alone does not stop a build.
 
@@ -46,7 +47,7 @@ def compare(
     before
         A results directory.
     after
-        The other one, of the same kind: rollouts, or single operations.
+        The other one, of the same kind: rollouts, single operations, or claims.
     from_
         In one directory: the address that --to is compared with.
     to
@@ -73,8 +74,8 @@ def compare(
 
 
 def _directories(before: Path, after: Path, threshold: float) -> "Comparison":
-    from excise.meter.results import kind_of, load_latencies  # noqa: PLC0415 - see above
-    from excise.stats.comparison import compare_latencies, compare_runs  # noqa: PLC0415
+    from excise.meter.results import kind_of, load_latencies, load_pools  # noqa: PLC0415 - see above
+    from excise.stats.comparison import compare_latencies, compare_pools, compare_runs  # noqa: PLC0415
     from excise.stats.run import Run  # noqa: PLC0415
 
     kinds = (kind_of(before), kind_of(after))
@@ -82,16 +83,20 @@ def _directories(before: Path, after: Path, threshold: float) -> "Comparison":
         raise SpecError(f"{before} has {kinds[0]} results and {after} {kinds[1]} results: only the same kind can be compared")
     if kinds[0] == "latency":
         return compare_latencies(load_latencies(before)[1], load_latencies(after)[1], threshold)
+    if kinds[0] == "pool":
+        return compare_pools(load_pools(before)[1], load_pools(after)[1], threshold)
     return compare_runs(Run.read(before), Run.read(after), threshold)
 
 
 def _addresses(path: Path, first: str, second: str, threshold: float) -> "Comparison":
-    from excise.meter.results import kind_of, load_latencies  # noqa: PLC0415 - see above
-    from excise.stats.comparison import compare_operations, compare_rows  # noqa: PLC0415
+    from excise.meter.results import kind_of, load_latencies, load_pools  # noqa: PLC0415 - see above
+    from excise.stats.comparison import compare_claims, compare_operations, compare_rows  # noqa: PLC0415
     from excise.stats.run import Run  # noqa: PLC0415
 
     if kind_of(path) == "latency":
         return compare_operations(load_latencies(path)[1], first, second, threshold)
+    if kind_of(path) == "pool":
+        return compare_claims(load_pools(path)[1], first, second, threshold)
     return compare_rows(Run.read(path), first, second, threshold)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 from cyclopts import App, Parameter
 
-from excise.cli.measure_options import Options, is_latencies, name_of, refuse_plan_names, wanted
+from excise.cli.measure_options import Options, is_latencies, name_of, pools_wanted, refuse_plan_names, wanted
 from excise.cli.measure_output import keeping, print_ratios, print_table, progress
 from excise.cli.sentences import FAILED, say
 from excise.errors import SpecError
@@ -24,7 +24,8 @@ blocks; --resume goes on with it. Exit code: 1 when an ADDRESS that was named ca
 succeeded (the others are still measured); 2 when the request is wrong; 130 after Ctrl-C.
 
 Plans: smoke (20 s), quick (three minutes, the default), bench (single operations beside the floor), load (arrivals at \
-several rates), paper (all of it), fig1 to fig6; or a TOML file of your own.
+several rates), warm (every start state), burst (1 to 256 claims at once), mixed (200 tasks and a pool for some of them), \
+paper (all of it), fig1 to fig6; or a TOML file of your own.
 
 Examples:
   excise measure
@@ -111,8 +112,13 @@ def measure(
         markdown=markdown,
     )
     refuse_plan_names(addresses)
+    pools = pools_wanted(options)
     if control is not None:
         return _control(options, addresses, alone=not (dry_run or detach))
+    if pools is not None and not detach:
+        from excise.cli.measure_pools import measure_pools, show_dry_run  # noqa: PLC0415 - as few plans are of claims
+
+        return show_dry_run(pools, addresses) if dry_run else measure_pools(pools, addresses, options)
     if dry_run:
         return _dry_run(options, addresses)
     if detach:
@@ -151,10 +157,15 @@ def _judged(run: "Run") -> int:
 
 def _resume(options: Options, addresses: tuple[str, ...]) -> int:
     from excise import measuring  # noqa: PLC0415 - see above
+    from excise.meter.results import kind_of  # noqa: PLC0415
 
     path = options.resume
     assert path is not None
     options.refuse_beside("resume", addresses)
+    if kind_of(path) == "pool":
+        from excise.cli.measure_pools import resume_pools  # noqa: PLC0415 - see above
+
+        return resume_pools(path, options)
     with keeping(path, markdown=options.markdown), progress() as tell:
         run = asyncio.run(measuring.resume(path, tell=tell))
     print_table(run, markdown=options.markdown)
@@ -188,14 +199,19 @@ def _dry_run(options: Options, addresses: tuple[str, ...]) -> int:
 
 def _detach(options: Options, addresses: tuple[str, ...]) -> int:
     from excise.cli.background import detach  # noqa: PLC0415 - see above
-    from excise.meter.results import default_path, new_id  # noqa: PLC0415
+    from excise.meter.pool_run import interrupted as pools_interrupted  # noqa: PLC0415
+    from excise.meter.results import default_path, kind_of, new_id  # noqa: PLC0415
     from excise.meter.resume import interrupted  # noqa: PLC0415
 
     if options.resume is not None:
-        interrupted(options.resume)  # What is wrong is said here, not in a log.
+        check = pools_interrupted if kind_of(options.resume) == "pool" else interrupted
+        check(options.resume)  # What is wrong is said here, not in a log.
         detach([*addresses, *options.tokens()], options.resume, go_on=True)
         return 0
-    if options.like is not None or options.plan is None or not is_latencies(options.plan):
+    pools = pools_wanted(options)
+    if pools is not None:
+        pools.narrowed(addresses)
+    elif options.like is not None or options.plan is None or not is_latencies(options.plan):
         wanted(options).narrowed(addresses)
     path = options.out if options.out is not None else default_path(new_id())
     detach([*addresses, *msgspec.structs.replace(options, out=path).tokens()], path, go_on=False)

@@ -8,7 +8,7 @@ import msgspec
 from excise.errors import SpecError
 
 if TYPE_CHECKING:
-    from excise.plans import RolloutPlan
+    from excise.plans import PoolPlanFile, RolloutPlan
 
 DEFAULT_PLAN = "quick"
 
@@ -93,3 +93,18 @@ def is_latencies(plan: str) -> bool:
     from excise.plans import LatencyPlan, load  # noqa: PLC0415 - see above
 
     return isinstance(load(plan), LatencyPlan)
+
+
+def pools_wanted(options: Options) -> "PoolPlanFile | None":
+    """The plan of claims that the options ask for, with what else they say; None if they ask for something else."""
+    if options.plan is None or options.like is not None:
+        return None
+    from excise.plans import PoolPlanFile, load, overridden_pools  # noqa: PLC0415 - see above
+
+    plan = load(options.plan)
+    if not isinstance(plan, PoolPlanFile):
+        return None
+    extra = sorted(set(options.given()) & {"workload", "reference"})
+    if extra:
+        raise SpecError(f"plan {options.plan!r} measures claims, which take no {extra[0]}: leave it out")
+    return overridden_pools(plan, image=options.image, seed=options.seed, blocks=options.blocks, budget_s=options.budget)

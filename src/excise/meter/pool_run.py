@@ -40,9 +40,7 @@ def header_of(plan: PoolPlan, seen: Mapping[str, Admitted | Skipped], path: Path
     return PoolHeader(
         id=new_id(),
         started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        plan=PoolPlan(
-            **{name: getattr(plan, name) for name in plan.__struct_fields__ if name != "cells"}, cells=tuple(runnable)
-        ),
+        plan=msgspec.structs.replace(plan, cells=tuple(runnable)),
         provenance=provenance(path.parent, {a: one.capabilities.versions for a, one in admitted.items()}, image_digest),
         skipped=tuple(dict.fromkeys(skipped)),
     )

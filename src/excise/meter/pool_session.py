@@ -12,7 +12,7 @@ from excise.errors import SpecError
 from excise.handles import finish
 from excise.meter import cold
 from excise.meter.arrivals import drawn_ns, until_ns
-from excise.meter.demand import tasks_of
+from excise.meter.demand import asked, asked_before
 from excise.meter.host import Counters, between, counters
 from excise.meter.latency import Floor
 from excise.meter.latency_states import all_of
@@ -22,17 +22,18 @@ from excise.meter.privacy import one_line, without_home
 from excise.meter.records import Quiet
 from excise.meter.trial import watch
 from excise.sandbox import Sandbox
-from excise.spec import Spec
+from excise.spec import Spec, Stage
 from excise.substrate import Substrate
 from excise.trace import Trace, recording
-from excise.workloads.mixed import Mixed, Task, at_depth
+from excise.workloads.mixed import at_depth
+from excise.workloads.workload import Workload
 
 CLAIM = "claim"
 """The name of a pool's span around finding a sandbox; its kind says what was found."""
 FLOORS = 20
 """How often the least that the kernel asks for a program is measured before each wave."""
-LEADING = 4
-"""How many of the claims that lead in are served at once."""
+FILLING = 4
+"""How many idle sandboxes are made at once before a wave."""
 WAIT_S = 120.0
 """How long a claim may wait."""
 SETTLE_S = 120.0
@@ -49,17 +50,48 @@ class Settles(Protocol):
 
 
 @runtime_checkable
+class Fills(Protocol):
+    """A substrate that makes sandboxes before anybody asks for them."""
+
+    async def fill(self, spec: Spec, count: int = 1, *, stage: Stage = Stage.DEPS) -> None:
+        """Make so many idle sandboxes of `spec`, up to its steps of that depth."""
+        ...
+
+
+@runtime_checkable
 class Figured(Protocol):
     """A substrate that counts what it does."""
 
     def figures(self) -> object: ...
 
 
+class Task(Workload, Protocol):
+    """One start state of many, and a short rollout in it."""
+
+    @property
+    def number(self) -> int: ...
+
+
+class Population(Protocol):
+    """The tasks that are asked for, the one most often asked for first."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def tasks(self) -> Sequence[Task]: ...
+    @property
+    def with_sibling(self) -> Sequence[int]:
+        """The numbers of those that have a sibling: another commit of the repository, the same lock file."""
+        ...
+
+    def sibling(self, number: int) -> Task: ...
+
+
 class Booth(msgspec.Struct, frozen=True, kw_only=True):
     """What a plan's names stand for here."""
 
     connect: Callable[[str], Substrate]
-    mixed: Mixed
+    mixed: Population
     image: str
     floor: Floor | None = None
 
@@ -104,6 +136,7 @@ class _Session:
         self._marks: list[Counters] = [counters()]
         self._quiet = Quiet(window_ns=0)
         self._claims: list[Claim] = []
+        self._specs: dict[int, Spec] = {}
         self._floor_ns: list[int] = []
         self._wall_ns = 0
         self._figures: Mapping[str, float] = {}
@@ -113,8 +146,9 @@ class _Session:
         substrate = self._booth.connect(cell.address)
         try:
             mixed, seed, block = self._booth.mixed, self._plan.seed, self._slot.block
-            leading, measured = tasks_of(cell, len(mixed.tasks), mixed.with_sibling, seed, block)
-            await self._lead(substrate, leading, measured)
+            before = asked_before(cell, len(mixed.tasks), seed, block)
+            measured = asked(cell, len(mixed.tasks), mixed.with_sibling, seed, block)
+            await self._prepare(substrate, before, measured)
             if cell.state == "cold":
                 await asyncio.to_thread(cold.drop_caches)
             self._quiet = await watch(self._plan.quiet_s)
@@ -127,31 +161,32 @@ class _Session:
             await finish(substrate.close())
         self._marks.append(counters())
 
-    async def _lead(self, substrate: Substrate, leading: Sequence[int], measured: Sequence[int]) -> None:
-        """Make one sandbox, so that nothing is done for the first time in the wave; fill what is kept; claims that lead in."""
-        cell, tasks = self._slot.cell, self._booth.mixed.tasks
-        await _once(substrate, Spec(image=self._booth.image))
+    async def _prepare(self, substrate: Substrate, before: Sequence[int], measured: Sequence[int]) -> None:
+        """Fill what is kept; who keeps nothing makes one sandbox, so that nothing is done for the first time in the wave."""
+        cell = self._slot.cell
+        if not (before or cell.depth):
+            await _once(substrate, Spec(image=self._booth.image))
         if cell.kept or cell.state in ("repo-warm", "deps-warm"):
             for number in dict.fromkeys(measured):
-                await _once(substrate, self._booth.spec(cell, tasks[number]))
-        if cell.idle:
-            await _fill(substrate, self._idle_spec(cell, tasks[measured[0]]), cell.idle)
-        waiting = iter(leading)
+                await _once(substrate, self._spec(number))
+        if cell.depth == "sibling":
+            await _fill(substrate, self._booth.spec(cell, self._booth.mixed.sibling(measured[0])), cell.idle, Stage.DEPS)
+        elif cell.depth:
+            await _fill(substrate, self._spec(measured[0]), cell.idle, Stage(cell.depth))
+        waiting = iter(before)
 
-        async def serve() -> None:
+        async def fill() -> None:
             for number in waiting:
-                await self._claim(substrate, number, 0, now_ns())
+                await _fill(substrate, self._spec(number), 1, Stage.DEPS)
 
-        await all_of(serve() for _ in range(LEADING))
+        await all_of(fill() for _ in range(FILLING))
         await settle(substrate)
 
-    def _idle_spec(self, cell: PoolCell, task: Task) -> Spec:
-        if cell.depth != "sibling":
-            return at_depth(self._booth.spec(cell, task), cell.depth)
-        other = self._booth.mixed.sibling(task)
-        if other is None:
-            raise SpecError(f"{task.name} has no sibling: choose another task for depth=sibling")
-        return self._booth.spec(cell, other)
+    def _spec(self, number: int) -> Spec:
+        """One object for each task, as a trainer has it."""
+        if number not in self._specs:
+            self._specs[number] = self._booth.spec(self._slot.cell, self._booth.mixed.tasks[number])
+        return self._specs[number]
 
     async def _wave(self, substrate: Substrate, tasks: Sequence[int]) -> None:
         cell = self._slot.cell
@@ -168,7 +203,7 @@ class _Session:
 
     async def _claim(self, substrate: Substrate, number: int, at_ns: int, begun_ns: int) -> Claim:
         task = self._booth.mixed.tasks[number]
-        box = Sandbox(substrate, self._booth.spec(self._slot.cell, task), wait_s=WAIT_S)
+        box = Sandbox(substrate, self._spec(number), wait_s=WAIT_S)
         nonce = secrets.token_hex(8)
         trace = Trace()
         failure: str | None = None
@@ -225,14 +260,10 @@ async def _rolled_out(box: Sandbox, task: Task, nonce: str) -> str | None:
     return None
 
 
-async def _fill(substrate: Substrate, spec: Spec, count: int) -> None:
-    """So many idle sandboxes of that state, by having used as many at once: what a pool does with them then is its own."""
-    boxes = [Sandbox(substrate, spec, wait_s=WAIT_S) for _ in range(count)]
-    try:
-        await all_of(box.open() for box in boxes)
-    finally:
-        await asyncio.gather(*(box.close() for box in boxes))
-    await settle(substrate)
+async def _fill(substrate: Substrate, spec: Spec, count: int, stage: Stage) -> None:
+    if not isinstance(substrate, Fills):
+        raise SpecError(f"{substrate.address} makes nothing in advance: idle sandboxes are for pools")
+    await substrate.fill(spec, count, stage=stage)
 
 
 async def settle(substrate: Substrate) -> None:

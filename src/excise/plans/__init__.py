@@ -62,7 +62,8 @@ def load_latencies(name: str) -> LatencyPlan:
     """The same, where only single operations will do."""
     plan = load(name)
     if not isinstance(plan, LatencyPlan):
-        raise SpecError(f"plan {name!r} measures no single operations: `excise measure --plan {name}` runs it")
+        what = "claims" if isinstance(plan, PoolPlanFile) else "rollouts"
+        raise SpecError(f"plan {name!r} measures {what}, not single operations: `excise measure --plan {name}` runs it")
     return plan
 
 

@@ -35,7 +35,7 @@ class PoolGrid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """How many sandboxes a pool may have, as a part of all tasks; or `places`."""
     places: int | None = None
     lead: float = 0.0
-    """Claims that lead in for each place of the pool."""
+    """How many of a pool's places are taken before the first claim, by one idle sandbox for each task asked for before."""
     options: Mapping[str, str] = {}
     """Of every pool, as in its address, without `pool.`."""
 
@@ -47,6 +47,8 @@ class PoolGrid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise SpecError("say what a pool may hold: places, or memory_percent")
         if any(self.depths) != bool(self.idle):
             raise SpecError("depths and idle belong together: what idle sandboxes hold, and how many there are")
+        if not 0 <= self.lead <= 1 or (self.lead and not self.zipf):
+            raise SpecError("lead is a part of a pool's places, from 0 to 1, and for grids of several tasks: give zipf")
         if not 0 <= self.arrivals_per_s < math.inf or min(self.claims) < 1:
             raise SpecError("claims are 1 or more, arrivals_per_s is 0 for all at once or a number of claims a second")
 
@@ -77,7 +79,7 @@ class PoolGrid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             state="pooled",
             depth=depth,
             idle=self.idle,
-            lead=math.ceil(self.lead * places),
+            lead=round(self.lead * places),
             places=places,
             memory_percent=percent,
         )

@@ -13,8 +13,8 @@ from excise.meter.records import AS_RECORDED, Cell, Reset, ShellMode, State
 
 _UNMADE: dict[State, str] = {
     "registry": "no substrate fetches its image from a registry for a rollout",
-    "deps-warm": "no substrate keeps sandboxes with dependencies installed",
-    "pooled": "no pool hands sandboxes out",
+    "deps-warm": "it is a state of claims, which the plan warm has",
+    "pooled": "it is a state of claims, which the plans warm, burst and mixed have",
 }
 
 
@@ -38,7 +38,9 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def __post_init__(self) -> None:
         for state in self.states:
             if state in _UNMADE:
-                raise SpecError(f"state {state!r} cannot be measured yet: {_UNMADE[state]}; use warm, cold or repo-warm")
+                raise SpecError(
+                    f"state {state!r} cannot be measured of rollouts: {_UNMADE[state]}; use warm, cold or repo-warm"
+                )
         if any(number < 1 for number in self.concurrencies):
             raise SpecError("a concurrency is the number of rollouts at once: give 1 or more")
         if not all(0 <= rate < math.inf for rate in self.arrivals_per_s):

@@ -12,10 +12,12 @@ import msgspec
 
 from excise.errors import SpecError
 from excise.meter.latency_records import LatencyCell, LatencyTrial
+from excise.meter.pool_records import PoolTrial
 from excise.stats.estimate import Estimate
 from excise.stats.jackknife import POSITIVE, Sums
 from excise.stats.latency import ratio as latency_ratio
 from excise.stats.latency import rows as latency_rows
+from excise.stats.pools import ratio as pool_ratio
 from excise.stats.rows import Row
 from excise.stats.run import Run, ratio
 
@@ -96,6 +98,24 @@ def compare_operations(trials: Iterable[LatencyTrial], first: str, second: str, 
     changes = [_change((name, "p50"), estimate, threshold) for name, estimate in found if estimate is not None]
     if not changes:
         raise SpecError(f"{first} and {second} share no operation in this run: there is nothing to compare")
+    return _judgeable(Comparison(changes=tuple(changes), threshold=threshold, to=first))
+
+
+def compare_pools(before: Iterable[PoolTrial], after: Iterable[PoolTrial], threshold: float = THRESHOLD) -> Comparison:
+    """Claims that both runs measured, to a claim without a pool of the same source in the same blocks of their own run."""
+    return _compared(_to_no_pool(before), _to_no_pool(after), threshold, "a claim without a pool")
+
+
+def compare_claims(trials: Iterable[PoolTrial], first: str, second: str, threshold: float = THRESHOLD) -> Comparison:
+    """Two addresses of one run, within blocks, wherever both were asked for the same."""
+    kept = list(trials)
+    cells = dict.fromkeys(trial.cell for trial in kept)
+    pairs = [(a, b) for a in cells for b in cells if (a.address, b.address) == (first, second) and a.beside() == b.beside()]
+    found = [(b.words(), pool_ratio(kept, b, a)) for a, b in pairs]
+    changes = [_change((name, "claim"), estimate, threshold) for name, estimate in found if estimate is not None]
+    if not changes:
+        known = ", ".join(dict.fromkeys(cell.address for cell in cells))
+        raise SpecError(f"{first} and {second} were not asked for the same in this run; it has: {known}")
     return _judgeable(Comparison(changes=tuple(changes), threshold=threshold, to=first))
 
 
@@ -198,6 +218,17 @@ def _to_reference(run: Run) -> dict[Key, Estimate | None]:
 
 def _to_floor(trials: Iterable[LatencyTrial]) -> dict[Key, Estimate | None]:
     return {(_latency_name(row.cell), "p50"): row.to_floor for row in latency_rows(list(trials))}
+
+
+def _to_no_pool(trials: Iterable[PoolTrial]) -> dict[Key, Estimate | None]:
+    kept = list(trials)
+    cells = dict.fromkeys(trial.cell for trial in kept)
+    plain = {cell.beside(): cell for cell in cells if cell.mode == "none" and cell.state == "warm" and not cell.kept}
+    return {
+        (cell.words(), "claim"): pool_ratio(kept, cell, beside)
+        for cell in cells
+        if (beside := plain.get(cell.beside())) is not None and cell != beside
+    }
 
 
 def _latency_name(cell: LatencyCell) -> str:

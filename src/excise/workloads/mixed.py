@@ -36,8 +36,8 @@ while read -r name version; do
   echo "$version" > {_DEPS}/VERSION
 done < {LOCK_FILE}
 find {_DEPS} -name __pycache__ -prune -exec rm -r {{}} +
-python3 -m compileall -q {_DEPS}"""
-"""What an installer does: files are copied and compiled, 50 to 150 ms of them. It depends on the lock file alone."""
+exec python3 -IS -m py_compile $(find {_DEPS} -name '*.py')"""
+"""What an installer does: files are copied and compiled, 50 to 150 ms of it. It depends on the lock file alone."""
 _ROLLOUT = f"""set -e
 test "$(git rev-parse HEAD)" = "$commit"
 for other in $others; do
@@ -104,8 +104,12 @@ class Mixed:
     def name(self) -> str:
         return "mixed" if self.repositories == REPOSITORIES else f"mixed?repositories={self.repositories}"
 
-    @cached_property
+    @property
     def tasks(self) -> tuple[Task, ...]:
+        return self._tasks
+
+    @cached_property
+    def _tasks(self) -> tuple[Task, ...]:
         """Popularity is by place, so places are drawn: a sibling is no more often next to another than anywhere else."""
         heads = self._ready().heads
         found: list[tuple[Commit, str, tuple[str, ...]]] = []
@@ -116,15 +120,21 @@ class Mixed:
         found.sort(key=lambda one: one[1])  # by hash: as good as drawn, and the same everywhere
         return tuple(Task(number=n, commit=one, sha=sha, others=rest) for n, (one, sha, rest) in enumerate(found))
 
-    def sibling(self, task: Task) -> Task | None:
+    def sibling(self, number: int) -> Task:
         """Another commit of its repository with the same lock file."""
-        alike = (one for one in self.tasks if one.sha in task.others and one.commit.digest == task.commit.digest)
-        return next(alike, None)
+        return self.tasks[self._siblings[number]]
 
-    @cached_property
+    @property
     def with_sibling(self) -> tuple[int, ...]:
         """The numbers of the tasks that have one."""
-        return tuple(task.number for task in self.tasks if self.sibling(task) is not None)
+        return tuple(self._siblings)
+
+    @cached_property
+    def _siblings(self) -> dict[int, int]:
+        by: dict[tuple[int, str], list[int]] = {}
+        for task in self.tasks:
+            by.setdefault((task.commit.repository, task.commit.digest), []).append(task.number)
+        return {one: group[at - 1] for group in by.values() if len(group) > 1 for at, one in enumerate(group)}
 
     def image_over(self, tar: Path, digest: str, cache: Path) -> Path:
         """The image whose tar and digest are given, with the repositories in it. Blocks; made once."""

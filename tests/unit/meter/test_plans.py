@@ -27,7 +27,7 @@ def test_every_plan_of_the_package_loads_and_its_workloads_exist(name):
 
 
 def test_the_plans_that_were_promised_are_there():
-    assert FIGURES | {"smoke", "quick", "bench", "reset", "paper"} <= set(names())
+    assert FIGURES | {"smoke", "quick", "bench", "reset", "paper", "warm", "burst", "mixed"} <= set(names())
 
 
 def test_every_way_back_to_the_start_is_a_cell():
@@ -64,9 +64,9 @@ GRID = 'kind = "rollout"\n[[grids]]\n'
         (GRID + "concurrencies = [0]", "give 1 or more"),
         (GRID + "lengths = [0]", "give 1 or more"),
         (GRID + "think_s = [-1.0]", "number of seconds from 0"),
-        (GRID + 'states = ["pooled"]', "cannot be measured yet: no pool"),
-        (GRID + 'states = ["registry"]', "cannot be measured yet"),
-        (GRID + 'states = ["deps-warm"]', "cannot be measured yet"),
+        (GRID + 'states = ["pooled"]', "plans warm, burst and mixed"),
+        (GRID + 'states = ["registry"]', "cannot be measured of rollouts"),
+        (GRID + 'states = ["deps-warm"]', "cannot be measured of rollouts"),
     ],
 )
 def test_a_wrong_plan_is_one_sentence(tmp_path, text, sentence):
@@ -76,7 +76,7 @@ def test_a_wrong_plan_is_one_sentence(tmp_path, text, sentence):
 
 
 def test_a_plan_that_is_not_there_is_refused_with_those_that_are():
-    with pytest.raises(SpecError, match="the package has: bench, fig1"):
+    with pytest.raises(SpecError, match="the package has: bench, burst, fig1"):
         load("nosuch")
 
 

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from excise.errors import SpecError
+from excise.meter.pool_records import POOL_SCHEMA
 from excise.meter.records import READABLE, SCHEMA, Cell
-from excise.meter.results import load, scan
+from excise.meter.results import load, load_pools, scan
 from excise.meter.schema import text
 from excise.stats.run import Run
 
@@ -60,6 +61,21 @@ def test_a_set_up_arrivals_and_a_control_block_are_read_back():
     assert [span.name for span in arrived[0].spans] == ["create", "ready", "setup", "action", "action", "cleanup"]
     rows = Run(found).rows
     assert [round(row.setup_s.value * 1e3, 3) for row in rows] == [2.5, 43, 43]
+
+
+def test_claims_are_read_back():
+    header, trials = load_pools(GOLDEN / f"pool-{POOL_SCHEMA}")
+    assert header.kind == "pool"
+    assert {trial.cell for trial in trials} == set(header.plan.cells)
+    assert [cell.mode for cell in header.plan.cells] == ["none", "exact", "closest"]
+    seen = {trial.cell.mode: trial for trial in trials}
+    assert [claim.hit for claim in seen["none"].claims] == [""] * 6
+    assert {claim.hit for claim in seen["closest"].claims} <= {"deps", "sibling", "miss"}
+    same = {tuple((claim.task, claim.intended_ns) for claim in trial.claims) for trial in trials}
+    assert len(same) == 1
+    assert seen["exact"].figures["count_cap"] == 50
+    assert seen["exact"].cpu_s > 0
+    assert seen["exact"].lead_cpu_s > 0
 
 
 def test_before_schema_4_set_up_is_part_of_start():
