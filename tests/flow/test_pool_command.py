@@ -127,6 +127,13 @@ def test_the_arrivals_of_results_are_replayed(tmp_path: Path) -> None:
     assert sorted(one["at_s"] for one in claims) == [10, 11, 12]
 
 
+def test_a_record_that_cannot_be_kept_is_told_and_exit_code_1() -> None:
+    done = pool("pool:fake", "--load", "burst:1", "--json", "/dev/full")
+    assert done.returncode == 1
+    assert "claim found" in done.stdout
+    assert "name another file with --json" in done.stderr
+
+
 # ---- a terminal, signals, metrics
 
 
@@ -233,6 +240,7 @@ def test_ending_it_early_prints_what_there_is(served, tmp_path: Path, number: si
         (["pool:fake", "--metrics", "many"], "--metrics many"),
         (["pool:fake", "--metrics", "70000"], "--metrics 70000"),
         (["pool:fake", "--json", "/nowhere/a.json"], "no directory /nowhere"),
+        (["pool:fake", "--json", "/"], "--json / is a directory"),
     ],
 )
 def test_a_wrong_request_is_one_sentence_and_exit_code_2(words: list[str], part: str) -> None:

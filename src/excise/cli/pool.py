@@ -117,14 +117,14 @@ def pool(
             metrics=served,
         )
     )
-    early = True
+    early, kept = True, False
     try:
         with shown() as show:
             _runner(address, served is not None)(watch.run(coming, show))
         early = False
     finally:
-        _tell(watch, json, early=early)
-    return FAILED if watch.tally.failures or watch.tally.lost else 0
+        kept = _told(watch, json, early=early)
+    return FAILED if watch.tally.failures or watch.tally.lost or not kept else 0
 
 
 def _runner(address: str, served: bool) -> Callable[[Coroutine[Any, Any, None]], None]:
@@ -136,28 +136,32 @@ def _runner(address: str, served: bool) -> Callable[[Coroutine[Any, Any, None]],
     return virtual_time.run
 
 
-def _tell(watch: "Watch", json: Path | None, *, early: bool) -> None:
-    """What there is, also of a load that was interrupted; nothing if it never began."""
+def _told(watch: "Watch", json: Path | None, *, early: bool) -> bool:
+    """Print and keep what there is, also of a load that was interrupted; False if it could not be kept."""
     if watch.figures is None:
-        return
+        return True  # It never began.
     from rich.console import Console  # noqa: PLC0415 - see above
 
     from excise.cli.pool_table import table  # noqa: PLC0415
 
     # A file is no window: nothing in it is broken into lines.
-    Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200).print(
-        table(watch.title, watch.tally, watch.figures, watch.spent)
-    )
-    if json is not None:
-        import msgspec  # noqa: PLC0415 - see above
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else 200)
+    console.print(table(watch.title, watch.tally, watch.figures, watch.spent))
+    if json is None:
+        return True
+    import msgspec  # noqa: PLC0415 - see above
 
-        try:
-            json.write_bytes(msgspec.json.encode(watch.record(ended_early=early)) + b"\n")
-        except OSError as error:
-            say(f"the record cannot be written to {json}: {error.strerror}")
+    try:
+        json.write_bytes(msgspec.json.encode(watch.record(ended_early=early)) + b"\n")
+    except OSError as error:
+        say(f"the record cannot be written to {json}: {error.strerror}; name another file with --json")
+        return False
+    return True
 
 
 def _refuse_unwritable(path: Path | None) -> None:
     """Before a minute is spent on what cannot be kept."""
     if path is not None and not path.absolute().parent.is_dir():
         raise SpecError(f"--json {path}: there is no directory {path.absolute().parent}; make it, or name another file")
+    if path is not None and path.is_dir():
+        raise SpecError(f"--json {path} is a directory: name a file in it")

@@ -13,7 +13,7 @@ from excise.errors import SpecError
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LOOPBACK = "127.0.0.1"
 _HEAD_BYTES = 1 << 14
-_ASKING_S = 10.0
+_ASKING_S = 5.0
 
 Labels = Mapping[str, str]
 
