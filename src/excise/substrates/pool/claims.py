@@ -2,39 +2,22 @@
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
 from excise.adoption import ABILITY
-from excise.errors import CapacityError, CreateError, ExciseError, SpecError
+from excise.errors import CapacityError, CreateError, ExciseError, SandboxLost, SpecError
 from excise.spec import Spec, Step
 from excise.substrate import Handle, Snapshot
-from excise.substrates.pool.making import MAKE_S, Making
+from excise.substrates.pool.builds import Build, Builds
+from excise.substrates.pool.making import ALIVE_S, MAKE_S, Making
 from excise.substrates.pool.owners import Owner
-from excise.substrates.pool.shelf import Entry, Taken
+from excise.substrates.pool.shelf import Taken
 from excise.substrates.pool.slots import Held, Slot, Want
 from excise.substrates.pool.stock import Stock
 
 A_MOMENT_S = 1e-6
-ALIVE_S = 2.0
-"""How long an idle sandbox may take to say that it lives. One that hangs costs this once, and not the whole deadline."""
-
-
-class Build:
-    """One sandbox in the making that several wait for."""
-
-    def __init__(self, slot: Slot, stock: Stock, making: Making) -> None:
-        self.waiting = 0
-        self.placed = False
-        self.task = stock.begin(self._run(slot, stock, making), stops=True)
-
-    async def _run(self, slot: Slot, stock: Stock, making: Making) -> None:
-        held = await stock.place(slot.size_bytes)
-        while held is None:
-            held = await stock.place(slot.size_bytes, first=True)
-        self.placed = True
-        await making.fill(slot, held)
 
 
 class Claim(msgspec.Struct, eq=False, kw_only=True):
@@ -70,7 +53,7 @@ class Claims:
     def __init__(self, stock: Stock, making: Making) -> None:
         self._stock = stock
         self._making = making
-        self._builds: dict[str, Build] = {}
+        self._builds = Builds(stock, making)
 
     async def claim(self, claim: Claim) -> Held:
         """A sandbox, whose `ready` has yet to be awaited; CapacityError or CreateError by the claim's deadline."""
@@ -100,17 +83,39 @@ class Claims:
         if taken is None:
             claim.missed = True
             return await self._made(claim)
+        if self._is_for_all(claim, taken):
+            return await self._built(claim, taken)
         claim.steps = taken.steps
         if taken.entry.template:
             return await self._of_template(claim, taken)
         return await self._adopted(claim, taken)
+
+    def _is_for_all(self, claim: Claim, taken: Taken[Held]) -> bool:
+        """Whether what is left to do to this one is done for all who want the same, and not by each of them."""
+        want = claim.want
+        fresh = taken.entry.owner is None and not taken.entry.template
+        return bool(taken.steps) and want.shared and fresh and not claim.built and all(step.share for step in taken.steps)
+
+    async def _built(self, claim: Claim, taken: Taken[Held]) -> None:
+        slot = self._stock.slot(claim.want, len(claim.want.state.steps), claim.owner.name)
+        if slot in self._builds:
+            self._stock.put_back(taken.entry)
+            claim.missed = True
+            await self._build(claim, slot)
+            return
+        self._found(claim, taken)
+        claim.missed = True  # whatever it takes off the shelf then, this is what it found
+        await self._build(claim, slot, taken)
 
     def _taken(self, claim: Claim) -> Taken[Held] | None:
         stock, want = self._stock, claim.want
         # Where there is no place for a new one, any idle one is better than waiting; and what was made for it is its own.
         full = stock.places.count >= stock.places.count_cap
         fresh_s = math.inf if full or claim.built else self._fresh_s(want)
-        return stock.shelf.take_closest(want.state, want.fit, claim.owner, stock.costs, fresh_s)
+        taken = stock.shelf.take_closest(want.state, want.fit, claim.owner, stock.costs, fresh_s)
+        if taken is not None:
+            stock.taken(taken.entry)
+        return taken
 
     def _fresh_s(self, want: Want) -> float:
         """What a create is expected to take; never less than taking one that holds the very state.
@@ -129,7 +134,7 @@ class Claims:
     # ---- an idle one
 
     async def _adopted(self, claim: Claim, taken: Taken[Held]) -> Held | None:
-        stock, held = self._stock, self._stock.taken(taken.entry)
+        stock, held = self._stock, taken.entry.payload
         handle = held.handle
         assert handle is not None
         loop = asyncio.get_running_loop()
@@ -138,7 +143,7 @@ class Claims:
             async with asyncio.timeout(ALIVE_S):
                 await handle.alive()
         except asyncio.CancelledError:
-            self._put_back(taken.entry)
+            stock.put_back(taken.entry)
             raise
         except Exception:  # noqa: BLE001 - whatever it says, and if it says nothing: it does not live
             return self._dead(held)
@@ -159,11 +164,6 @@ class Claims:
         stock.costs.note("adopt", claim.want.state.image, loop.time() - begun_s)
         self._found(claim, taken)
         return held
-
-    def _put_back(self, entry: Entry[Held]) -> None:
-        slot = entry.payload.slot
-        assert slot is not None
-        self._stock.shelve(slot, entry.payload, entry.owner)
 
     def _dead(self, held: Held) -> None:
         self._stock.counts.dead += 1
@@ -207,14 +207,14 @@ class Claims:
 
     # ---- to its start state
 
-    async def make_ready(self, claim: Claim, held: Held) -> Held:
+    async def make_ready(self, claim: Claim, held: Held, is_closed: Callable[[], bool]) -> Held:
         """Finish what is missing; in another sandbox, made for it, if that fails in one that stood on the shelf."""
         assert held.handle is not None
         loop, begun_s = asyncio.get_running_loop(), asyncio.get_running_loop().time()
         try:
             await held.handle.ready()
-        except CreateError:
-            if not claim.adopted:
+        except (CreateError, SandboxLost):
+            if not claim.adopted or is_closed():
                 raise
             held = await self._again(claim, held)
             assert held.handle is not None
@@ -285,26 +285,11 @@ class Claims:
         left_s = claim.ends_s - asyncio.get_running_loop().time()
         return await self._making.create(held, start, deadline_s=left_s, lease_s=claim.lease_s, labels=claim.labels)
 
-    async def _build(self, claim: Claim, slot: Slot) -> None:
+    async def _build(self, claim: Claim, slot: Slot, near: Taken[Held] | None = None) -> None:
         """Identical misses build once: whoever comes first begins, all wait, and then they look at the shelf again."""
-        build = self._builds.get(slot.name)
-        if build is None:
-            build = self._builds[slot.name] = Build(slot, self._stock, self._making)
-            build.task.add_done_callback(lambda _: self._builds.pop(slot.name, None))
-        claim.build, claim.built = build, True
-        build.waiting += 1
-        try:
-            await asyncio.shield(build.task)
-        except asyncio.CancelledError:
-            if build.task.cancelled():
-                raise CreateError("the pool was closed while it made this sandbox; connect to it again") from None
-            if build.waiting == 1:
-                build.task.cancel()
-            raise
-        except ExciseError as error:
-            raise type(error)(*error.args) from None  # each who waited has one of its own
-        finally:
-            build.waiting -= 1
+        claim.built = True
+        claim.build = self._builds.of(slot, near)
+        await claim.build.wait()
         claim.build = None
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 RECENT = 4096
 """How many claims and refills are remembered one by one."""
+MOST_RECORDS = 100
 KINDS = ("deps", "repo", "sibling", "image", "base", "template", "miss")
 """What a claim found, the deepest first."""
 
@@ -88,7 +89,7 @@ class Counts:
         self.unused_s = 0.0
         self.claim_s: deque[float] = deque(maxlen=RECENT)
         self.refill_lag_s: deque[float] = deque(maxlen=RECENT)
-        self.quarantine: list[Quarantine] = []
+        self.quarantine: deque[Quarantine] = deque(maxlen=MOST_RECORDS)
         self._cpu_s = _cpu_s()
 
     def cpu_s(self) -> float:

@@ -50,6 +50,10 @@ class PoolHandle:
     def id(self) -> str:
         return self._id
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closing is not None
+
     def _live(self) -> Handle:
         if self._closing is not None:
             raise SandboxLost("the sandbox was closed, and is the pool's again")

@@ -6,15 +6,17 @@ from collections.abc import Mapping
 
 import msgspec
 
-from excise.errors import CreateError
+from excise.errors import CreateError, ExciseError
 from excise.looking.records import About
 from excise.looking.usage import usage
-from excise.spec import Spec
+from excise.spec import Spec, Step
 from excise.substrate import Handle, Snapshot
 from excise.substrates.pool.settings import FLOOR_BYTES
 from excise.substrates.pool.slots import Held, Slot
 from excise.substrates.pool.stock import Stock
 
+ALIVE_S = 2.0
+"""How long an idle sandbox may take to say that it lives. One that hangs costs this once, and not the whole deadline."""
 MAKE_S = 1800.0
 """The longest that making one in advance may take: a source that hangs holds a place for so long, and no longer."""
 TEMPLATE_LEASE_S = 3600.0
@@ -76,17 +78,20 @@ class Making:
                 held = await self._stock.place(slot.size_bytes, first=True)
             await self.fill(slot, held)
 
-    async def fill(self, slot: Slot, held: Held) -> None:
-        """One more of `slot` on the shelf, made as cheaply as can be, in the place that `held` has."""
+    async def fill(self, slot: Slot, held: Held, steps: tuple[Step, ...] | None = None) -> None:
+        """One more of `slot` on the shelf, made as cheaply as can be, in the place that `held` has.
+
+        `steps`: there is a sandbox in that place, which is of this state but for these.
+        """
         stock = self._stock
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
         try:
             async with asyncio.timeout(MAKE_S):
-                handle = await self._prepared(slot, held)
+                handle = await (self._prepared(slot, held) if steps is None else self._grown(slot, held, steps))
                 held.made_s, held.ahead = loop.time() - begun_s, True
                 await self._keep_template(slot, handle)
-                await self._weigh(slot, held, handle)
+                await self.weigh(slot, held, handle)
         except TimeoutError:
             self._lose(held)
             raise CreateError(f"{stock.source.address} made no sandbox in {MAKE_S:g} s") from None
@@ -125,24 +130,39 @@ class Making:
             stock.costs.note_steps(slot.state.steps, now_s - created_s)
         return handle
 
+    async def _grown(self, slot: Slot, held: Held, steps: tuple[Step, ...]) -> Handle:
+        stock, loop, handle = self._stock, asyncio.get_running_loop(), held.handle
+        assert handle is not None
+        async with asyncio.timeout(ALIVE_S):
+            await handle.alive()
+        await handle.adopt(slot.recipe(stock.capabilities).with_steps(steps))
+        begun_s = loop.time()
+        await handle.ready()
+        stock.costs.note_steps(steps, loop.time() - begun_s)
+        return handle
+
     async def _keep_template(self, slot: Slot, handle: Handle) -> None:
         """A snapshot of the state, which others are made of, and reset to. There is one, or none if there is no room for it."""
         stock = self._stock
         shared = slot.state.steps and not stock.capabilities.keeps_steps
         if stock.capabilities.snapshot is None or slot.template is not None or not (shared or stock.settings.reuse != "never"):
             return
-        if not all(step.share for step in slot.state.steps):
+        if not slot.templates or not all(step.share for step in slot.state.steps):
             return
-        await handle.renew(TEMPLATE_LEASE_S)  # a snapshot has its sandbox's lease
-        snapshot = await handle.snapshot()
-        await handle.renew(stock.settings.lease_s)
+        try:
+            await handle.renew(TEMPLATE_LEASE_S)  # a snapshot has its sandbox's lease
+            snapshot = await handle.snapshot()
+            await handle.renew(stock.settings.lease_s)
+        except ExciseError:
+            slot.templates = False
+            return
         size_bytes = max(FLOOR_BYTES, snapshot.size_bytes)
         if slot.template is not None or stock.closed or not stock.places.take(size_bytes, 0):
             await stock.source.discard(snapshot)
             return
         stock.shelve(slot, Held(size_bytes=size_bytes, snapshot=snapshot), slot.owner, template=True)
 
-    async def _weigh(self, slot: Slot, held: Held, handle: Handle) -> None:
+    async def weigh(self, slot: Slot, held: Held, handle: Handle) -> None:
         """What one of these takes, as far as anybody can say."""
         stock = self._stock
         about = await usage(handle, About(id=handle.id, address=stock.source.address))

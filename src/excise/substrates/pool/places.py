@@ -24,9 +24,9 @@ class Places:
     def _has_memory(self, size_bytes: int) -> bool:
         return self.memory_cap_bytes is None or self.memory_bytes + size_bytes <= self.memory_cap_bytes
 
-    def take(self, size_bytes: int, count: int = 1) -> bool:
-        """A place now, if there is one and nobody waits for it. A template takes bytes and no count."""
-        if self._waiting or not self.is_free(size_bytes, count):
+    def take(self, size_bytes: int, count: int = 1, *, first: bool = False) -> bool:
+        """A place now, if there is one and nobody waits for it (`first`: whoever waits); a template takes bytes alone."""
+        if (self._waiting and not first) or not self.is_free(size_bytes, count):
             return False
         self._add(size_bytes, count)
         return True

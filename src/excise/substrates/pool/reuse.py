@@ -2,10 +2,11 @@
 
 import asyncio
 
-from excise.errors import ExciseError
+from excise.errors import ExciseError, SpecError
 from excise.substrate import Change, Handle, Snapshot
 from excise.substrates.pool.claims import Claim
 from excise.substrates.pool.figures import Quarantine
+from excise.substrates.pool.making import Making
 from excise.substrates.pool.owners import Owner
 from excise.substrates.pool.shelf import Entry
 from excise.substrates.pool.slots import Held, Slot
@@ -20,8 +21,9 @@ MOST_EVIDENCE = 20
 class Reuse:
     """Sandboxes that come back."""
 
-    def __init__(self, stock: Stock) -> None:
+    def __init__(self, stock: Stock, making: Making) -> None:
         self._stock = stock
+        self._making = making
 
     async def take_back(self, held: Held, claim: Claim | None) -> None:
         """On return nothing of the rollout runs any more."""
@@ -60,13 +62,19 @@ class Reuse:
         assert snapshot is not None
         loop = asyncio.get_running_loop()
         begun_s = loop.time()
+        gone = False
         try:
             async with asyncio.timeout(RESET_S):
                 await handle.adopt(slot.recipe(stock.capabilities).with_steps(()))
+                gone = True
                 await handle.reset(snapshot)
                 await handle.renew(stock.settings.lease_s)
+        except SpecError:
+            if gone:  # the snapshot is: somebody collected it
+                stock.remove(template)
+            return False
         except (ExciseError, TimeoutError):
-            return False  # dead, or of terms that it cannot lose: another one is made when it is needed
+            return False  # it is dead, which is the rollout's doing as often as ours: another one is made when it is needed
         stock.costs.note("reset", slot.state.key, loop.time() - begun_s)
         return True
 
@@ -80,6 +88,7 @@ class Reuse:
         try:
             async with asyncio.timeout(RESET_S):
                 changes = await self._changes(held.handle, snapshot)
+                await self._making.weigh(slot, held, held.handle)
         except (ExciseError, TimeoutError) as error:
             self._quarantine(held, slot, (f"{type(error).__name__}: {error}",))
             return

@@ -30,6 +30,8 @@ class Held(msgspec.Struct, eq=False, kw_only=True):
     """What making it took."""
     ahead: bool = False
     """Made by the pool, and not yet claimed by anybody."""
+    leaving: bool = False
+    """It is being closed."""
     slot: "Slot | None" = None
     """Where it is counted while it is idle."""
     renewing: "asyncio.Task[None] | None" = None
@@ -102,6 +104,8 @@ class Slot:
         self.reason = ""
         self.retry_s = -math.inf
         self.reusable = True
+        self.templates = True
+        """Whether a snapshot of it can be had: one that failed is not tried with every sandbox."""
         self._rate_per_s = 0.0
         self._rate_at_s = 0.0
 

@@ -111,12 +111,21 @@ class Stock:
             slot.idle[entry.id] = entry
             self.places.nudge()
 
-    def taken(self, entry: Entry[Held]) -> Held:
+    def taken(self, entry: Entry[Held]) -> None:
         """It was taken off the shelf: it is idle no more."""
         slot = entry.payload.slot
         if slot is not None and not entry.template:
             del slot.idle[entry.id]
-        return entry.payload
+
+    def put_back(self, entry: Entry[Held]) -> None:
+        """It was taken, and nothing was done with it: it is as idle as before."""
+        slot = entry.payload.slot
+        if self.closed or slot is None:
+            self.drop(entry.payload)
+            return
+        self.shelf.put(entry)
+        self.slots.setdefault(slot.name, slot).idle[entry.id] = entry
+        self.places.nudge()
 
     def remove(self, entry: Entry[Held]) -> None:
         """Take an idle one, or a template, off the shelf and close it."""
@@ -130,13 +139,21 @@ class Stock:
 
     def drop(self, held: Held, *, template: bool = False) -> None:
         """Close it beside everything; its place is free once it is closed."""
+        if held.leaving:
+            return
         if held.ahead:
             self.counts.unused += 1
             self.counts.unused_s += held.made_s
-        self.begin(self._discarded(held) if template else self.gone(held))
+        if template:
+            self.begin(self._discarded(held))
+        else:
+            self.begin(self.gone(held))
 
     async def gone(self, held: Held) -> None:
-        """Closed; whatever the source says to that, it was asked to."""
+        """Closed, once; its place is free whatever the source says to that."""
+        if held.leaving:
+            return
+        held.leaving = True
         begun_s = asyncio.get_running_loop().time()
         try:
             if held.handle is not None:
@@ -157,7 +174,7 @@ class Stock:
 
     async def place(self, size_bytes: int, *, first: bool = False) -> Held | None:
         """A place; the idle make room for it. None: something was shelved while it waited, which may be better."""
-        if first or not self.places.take(size_bytes):
+        if not self.places.take(size_bytes, first=first):
             given = self.places.ask(size_bytes, first=first)
             self.make_room()
             try:

@@ -85,7 +85,7 @@ class Pool:
         self._stock = Stock(self._source, settings, uuid.uuid4().hex)
         self._making = Making(self._stock)
         self._claims = Claims(self._stock, self._making)
-        self._reuse = Reuse(self._stock)
+        self._reuse = Reuse(self._stock, self._making)
         self._refill = Refill(self._stock, self._making, host_pressure if pressure else no_pressure)
         self._claimed: dict[str, PoolHandle] = {}
         self._requests: dict[str, PoolHandle] = {}
@@ -122,6 +122,9 @@ class Pool:
         finally:
             del self._asking[request_id]
             asking.set()
+        if self._stock.closed:
+            await handle.close()
+            raise CreateError(f"{self.address} was closed while it made this sandbox; connect to it again")
         handle.request_id = request_id
         self._requests[request_id] = self._claimed[handle.id] = handle
         return handle
@@ -156,11 +159,14 @@ class Pool:
             assert handle.held.handle is not None
             await handle.held.handle.ready()
             return
-        before = handle.id
-        held = await self._claims.make_ready(claim, handle.held)
+        held = await self._claims.make_ready(claim, handle.held, lambda: handle.is_closed)
+        if handle.is_closed:
+            self._stock.drop(held)
+            raise SandboxLost("the sandbox was closed before it was ready")
         if held is not handle.held:
+            del self._claimed[handle.id]
             handle.become(held)
-            self._claimed[handle.id] = self._claimed.pop(before)
+            self._claimed[handle.id] = handle
         counts = self._stock.counts
         counts.hits[claim.kind] += 1
         counts.claim_s.append(asyncio.get_running_loop().time() - claim.begun_s)
@@ -184,10 +190,14 @@ class Pool:
         slot = self._stock.slot(want, done, spec.labels.get(OWNER, ""))
         slot.asked_s = asyncio.get_running_loop().time()
         hands = asyncio.Semaphore(self._stock.settings.parallel)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(count):
-                group.create_task(self._making.fill_one(slot, hands), context=contextvars.Context())
-        self._refill.soon()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(count):
+                    group.create_task(self._making.fill_one(slot, hands), context=contextvars.Context())
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            self._refill.soon()
 
     async def expect(self, specs: Iterable[Spec], *, group: int = 8, in_s: Iterable[float] | None = None) -> None:
         """These will be claimed next, in this order, each by `group` rollouts at once; `in_s`: when, from now.
