@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from excise.contract.bench import ACTION_S, Bench
 from excise.contract.case import broken, case, equal, expect, succeeded, told
 from excise.contract.cases_network import DIRECTLY, answering, fetch
 from excise.contract.watch import sh
-from excise.errors import CreateError, SandboxLost, SpecError
+from excise.errors import CreateError, SandboxLost, SpecError, Unsupported
 from excise.spec import Allow, Limits, Network, Secret, Spec, Stage, Step
 from excise.substrate import Handle, Term
 
@@ -207,6 +208,9 @@ async def adopted_steps_run_once(bench: Bench) -> None:
     await handle.ready()
     equal((await _run(handle, scripts.CAT_ORDER)).stdout, b"1\n2\n3\n", "what the steps wrote")
     await _adopt(bench, handle)
+    if "start" in bench.capabilities.diff:
+        with suppress(Unsupported):  # who cannot tell the steps' doing from a rollout's says so
+            equal(await handle.diff(None), (), "what is told as changed since the steps were done")
     equal((await _run(handle, scripts.CAT_ORDER)).stdout, b"1\n2\n3\n", "what was written when no step was left")
 
 

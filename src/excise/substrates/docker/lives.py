@@ -54,6 +54,8 @@ class Lives:
         self._engine = snapshots.engine
         self._sandbox = sandbox
         self._spec = spec
+        self._stepped = start is None and bool(spec.all_steps())
+        """Whether steps have written into the container: the daemon does not tell what they did from what came after."""
         self._next: str | None = None
         self._removing: list[asyncio.Task[None]] = []
 
@@ -80,6 +82,7 @@ class Lives:
             cpus = int((await self._engine.info())["NCPU"]) if lifted else 0
             await self._engine.update(self.container, container.changed(before, spec.limits, cpus))
         self._spec = spec
+        self._stepped = self._stepped or bool(spec.all_steps())
 
     async def renew(self, lease_s: float) -> None:
         await self._engine.renew(self.container, lease_s)
@@ -110,6 +113,7 @@ class Lives:
         assert self._next is not None
         old, self.container = self.container, self._next
         begun, self.start, self._next = self.start, snapshot, None
+        self._stepped = False
         try:
             await to_end(_all_of(self._engine.kill(old), self._engine.begin(self.container)))
         finally:
@@ -137,7 +141,7 @@ class Lives:
             raise Unsupported(
                 f"{address} compares with a sandbox's own start only: reset to the snapshot, or fork, and work from there"
             )
-        if since is None and self.start is None and self._spec.all_steps():
+        if since is None and self._stepped:
             raise Unsupported(
                 f"{address} cannot tell what the spec's steps changed from what came after: fork the sandbox, work in the fork"
             )
