@@ -11,7 +11,7 @@ from cluster.binaries import programs
 from cluster.down import down
 from cluster.errors import ClusterError
 from cluster.places import Places, places
-from cluster.up import check, up
+from cluster.up import up
 
 
 @contextmanager
@@ -32,11 +32,13 @@ def main(words: list[str], here: Places) -> int:
     if words not in (["up"], ["down"], ["build"]):
         print(__doc__, file=sys.stderr)
         return 2
+    if words != ["build"] and os.geteuid() != 0:
+        print("make substrates: a cluster takes root: try again as root", file=sys.stderr)
+        return 1
     try:
         if words == ["build"]:
             programs()
             return 0
-        check()
         here.run.parent.mkdir(parents=True, exist_ok=True)
         with _alone(here.run.parent):
             (up if words == ["up"] else down)(here)

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 from cluster.errors import ClusterError
@@ -55,7 +56,7 @@ def _build(out: Path) -> None:
     number = version()
     print(f"building Kubernetes {number} into {out.parent}: once, 5 to 15 minutes on 2 cores", flush=True)
     for done, (name, package) in enumerate(PROGRAMS.items(), 1):
-        print(f"  {done} of {len(PROGRAMS)}: {name}", flush=True)
+        began = time.monotonic()
         built = subprocess.run(
             [go, "build", "-trimpath", "-ldflags", _link_flags(number), "-o", str(out / name), package],
             cwd=MODULE,
@@ -66,6 +67,7 @@ def _build(out: Path) -> None:
         )
         if built.returncode:
             raise ClusterError(f"{name} could not be built; the Go tool says: {built.stderr.strip()[-2000:]}")
+        print(f"  {done} of {len(PROGRAMS)}: {name} in {time.monotonic() - began:.0f} s", flush=True)
 
 
 def _link_flags(number: str) -> str:

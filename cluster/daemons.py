@@ -7,6 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from cluster import groups
@@ -18,6 +19,7 @@ from cluster.records import Record
 READY_S = 90.0
 _STOP_S = 20.0
 _LOG_LINES = 15
+_SPAWN = 'log=$0 group=$1; shift; echo $$ >"$group/cgroup.procs" && { "$@" >>"$log" 2>&1 </dev/null & echo $!; }'
 
 
 def settings_digest(part: Part) -> str:
@@ -55,39 +57,67 @@ def stop(name: str, places: Places, patience_s: float) -> None:
 def _start(part: Part, places: Places, path: Path, digest: str) -> None:
     places.logs.mkdir(mode=0o700, parents=True, exist_ok=True)
     log = places.logs / f"{part.name}.log"
-    with (
-        tempfile.TemporaryDirectory(prefix="excise-ready-") as directory,
-        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told,
-    ):
-        told.bind(f"{directory}/socket")
-        env = {**os.environ, "NOTIFY_SOCKET": f"{directory}/socket"} if part.tells else dict(os.environ)
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                part.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, cwd="/", start_new_session=True
-            )
-        groups.enter(process.pid)
-        Record.of(process.pid, digest).write(path)
-        if part.tells:
-            _wait(part, process, told, log)
-    process.returncode = 0  # it outlives this program: nobody is to wait for it, nor to warn that nobody did
+    with tempfile.TemporaryDirectory(prefix="excise-ready-") as directory, _Told(f"{directory}/socket") as told:
+        pid = _spawn(part, log, {"NOTIFY_SOCKET": f"{directory}/socket"} if part.tells else {})
+        try:
+            end = os.pidfd_open(pid)
+            record = Record.of(pid, digest)
+        except ProcessLookupError:
+            raise _failed(part.name, "ended", log) from None
+        record.write(path)
+        try:
+            if part.tells and (why := told.wait(end)) is not None:
+                stop(part.name, places, 0.0)  # else it would be taken for one that is ready
+                raise _failed(part.name, why, log)
+        finally:
+            os.close(end)
 
 
-def _wait(part: Part, process: "subprocess.Popen[bytes]", told: socket.socket, log: Path) -> None:
-    """Until it says READY=1; an error if it ends instead, or says nothing for too long."""
-    end = os.pidfd_open(process.pid)
-    until = time.monotonic() + READY_S
-    try:
+def _spawn(part: Part, log: Path, env: dict[str, str]) -> int:
+    """The pid of a process that is nobody's child, in our control group from its first moment, with its output in `log`."""
+    started = subprocess.run(
+        ["sh", "-c", _SPAWN, str(log), str(groups.parts()), *part.command],
+        env={**os.environ, **env},
+        cwd="/",
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    return int(started.stdout)
+
+
+class _Told:
+    """Where a daemon tells that it is ready."""
+
+    def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(path)
+
+    def __enter__(self) -> "_Told":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def wait(self, end: int) -> str | None:
+        """Until it says READY=1; why not, if it ends instead (`end` is its descriptor) or says nothing for too long."""
+        until = time.monotonic() + READY_S
         while True:
-            ready, _, _ = select.select([told, end], [], [], max(0.0, until - time.monotonic()))
-            if told in ready:
-                if b"READY=1" in told.recv(4096):
-                    return
-            else:
-                what = "ended" if ready else f"did not get ready in {READY_S:.0f} s"
-                raise ClusterError(f"{part.name} {what}; the end of {log} is:\n{_tail(log)}")
-    finally:
-        os.close(end)
+            ready, _, _ = select.select([self._socket, end], [], [], max(0.0, until - time.monotonic()))
+            if self._socket not in ready:
+                return "ended" if ready else f"did not get ready in {READY_S:.0f} s"
+            if b"READY=1" in self._socket.recv(4096):
+                return None
 
 
-def _tail(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
+def check(names: Iterable[str], places: Places) -> None:
+    """Each of these parts still runs: one that does not tell may have ended right after it was started."""
+    for name in names:
+        record = Record.read(places.records / f"{name}.json")
+        if record is None or not record.runs():
+            raise _failed(name, "ended", places.logs / f"{name}.log")
+
+
+def _failed(name: str, what: str, log: Path) -> ClusterError:
+    end = "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
+    return ClusterError(f"{name} {what}; the end of {log} is:\n{end}")

@@ -36,9 +36,9 @@ def _inherit_cpus(group: Path) -> None:
             (place / name).write_text((place.parent / name).read_text())
 
 
-def enter(pid: int) -> None:
-    """A daemon and all that it starts, in one hierarchy: the others stay as they were for it."""
-    (_tracking() / GROUP / _PARTS / "cgroup.procs").write_text(str(pid))
+def parts() -> Path:
+    """Where a daemon and all that it starts are, in one hierarchy: the others stay as they were for it."""
+    return _tracking() / GROUP / _PARTS
 
 
 def _tracking() -> Path:

@@ -5,6 +5,9 @@ from pathlib import Path
 
 from cluster.places import ADDRESS, API_PORT, ETCD_PEER_PORT, ETCD_PORT, NODE, SERVICE_NETWORK, Places
 
+NAMES = ("etcd", "containerd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
+"""All that must run; dockerd only where no other answers."""
+
 
 @dataclass(frozen=True)
 class Part:

@@ -1,6 +1,5 @@
 """Bringing the cluster up, or mending what is missing of it: every step looks first whether it is done."""
 
-import os
 import shutil
 import subprocess
 import time
@@ -38,6 +37,7 @@ def up(places: Places) -> None:
     since = began_at if "kubelet" in started else None
     api.wait(places.certificates, "/api/v1/nodes", NODE, lambda node: api.node_is_ready(node, since), READY_S)
     api.wait(places.certificates, "/api/v1/namespaces/default/serviceaccounts", "default", bool, READY_S)
+    daemons.check(parts.NAMES, places)
     took_s = time.monotonic() - began
     if started:
         print(f"Kubernetes {version()}: node ready {took_s:.1f} s after the start")
@@ -48,8 +48,6 @@ def up(places: Places) -> None:
 
 def check() -> None:
     """What has to be installed, all of what is missing at once."""
-    if os.geteuid() != 0:
-        raise ClusterError("a cluster takes root: run `make substrates` as root")
     missing = sorted({package for command, package in _NEEDED.items() if shutil.which(command) is None})
     if missing:
         raise ClusterError(f"some programs are missing: run 'apt-get install {' '.join(missing)}' and try again")
