@@ -43,7 +43,7 @@ def runs_here() -> Callable[[str], None]:
 def _runs_here(address: str) -> None:
     refusal = _refusal(address)
     if refusal is not None:
-        _missing(address.partition("?")[0].partition(":")[0], refusal)
+        _missing(address.removeprefix("pool:").partition("?")[0].partition(":")[0], refusal)
 
 
 @cache
@@ -124,7 +124,8 @@ def pytest_sessionfinish(session: pytest.Session) -> Generator[None]:
 
 
 def _host() -> _Host:
-    return {"mounts": _mounts(), "containers": _containers(), "snapshots": _snapshots(), "groups": _groups()}
+    looks = {"mounts": _mounts, "containers": _containers, "snapshots": _snapshots, "groups": _groups, "pods": _pods}
+    return {what: look() for what, look in looks.items()}
 
 
 def _descendants(pid: int) -> list[str]:
@@ -163,7 +164,8 @@ def _inside(place: Path) -> list[str]:
 
 
 def _mounts() -> set[str]:
-    return {line for line in Path("/proc/self/mountinfo").read_text().splitlines() if "excise" in line}
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return {line for line in lines if "excise" in line and "/excise-substrates/" not in line}  # a cluster's are its pods'
 
 
 def _groups() -> set[str]:
@@ -185,6 +187,21 @@ def _containers() -> set[str]:
 def _snapshots() -> set[str]:
     """Of Docker: images that are snapshots of sandboxes."""
     return _docker("images", "--filter", "reference=excise/snapshot")
+
+
+def _pods() -> set[str]:
+    """Of the cluster that KUBECONFIG names, if it answers: sandboxes of either path."""
+
+    async def look(address: str) -> set[str]:
+        substrate = make(address)
+        try:
+            return {one.id for one in await substrate.list({})}
+        except ExciseError:
+            return set()
+        finally:
+            await substrate.close()
+
+    return asyncio.run(look("kubernetes"))
 
 
 def _docker(*words: str) -> set[str]:

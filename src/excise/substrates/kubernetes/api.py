@@ -26,7 +26,7 @@ _CONNECT_S = 10.0
 _OVERLOADED = 429
 _UNREAD_BYTES = 1 << 18
 """Of an exec's output, in our kernel; the connections behind the server's hold more."""
-_LONGEST_PAUSE_S = 30.0
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 30.0
 _MERGE = "application/merge-patch+json"
 _JSON = "application/json"
 
@@ -116,7 +116,7 @@ class Api:
                 tried_again = True
                 continue
             if status == _OVERLOADED and pause.isdigit():
-                pause_s = min(float(pause), _LONGEST_PAUSE_S)
+                pause_s = min(max(float(pause), _SHORTEST_PAUSE_S), _LONGEST_PAUSE_S)
                 _log(f"the API server at {self.where} is overloaded and wants {pause_s:g} s of quiet ({what})")
                 await asyncio.sleep(pause_s)
                 continue
@@ -174,7 +174,12 @@ class Api:
         async with self._answer("GET", path, params=params, body=None, content_type=_JSON, timeout=timeout) as response:
             if response.status >= 400:
                 raise refusal(response.status, _decoded(await response.read()), what=what, where=self.where)
-            yield response.content
+            try:
+                yield response.content
+            finally:
+                # aiohttp's close says goodbye, on TLS for as long as nobody answers; there is nothing left to say.
+                if response.connection is not None and response.connection.transport is not None:
+                    response.connection.transport.abort()
 
     # ---- verbs
 
@@ -280,8 +285,14 @@ class _Reaching:
             ) from None
         if isinstance(error, ClientError | OSError):
             raise Unreachable(
-                f"no API server answers at {self._where} ({error}): start the cluster, or name another with context="
+                f"no API server answers at {self._where} ({_words(error)}): start the cluster, or name another with context="
             ) from None
+
+
+def _words(error: Exception) -> str:
+    """Without the address, which is said already, nor the objects that aiohttp puts into its texts."""
+    cause = getattr(error, "os_error", error)
+    return getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
 
 
 def _small_socket(address: Sequence[Any]) -> socket.socket:

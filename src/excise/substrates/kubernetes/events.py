@@ -8,6 +8,7 @@ from excise.errors import CapacityError, CreateError, ExciseError, SandboxLost, 
 from excise.substrates.kubernetes.watch import Followed
 
 _LONGEST = 600
+_SPARE_S = 0.5
 _WRONG_IMAGE = re.compile(r"not found|manifest unknown|denied|unauthorized|authentication required|no match for platform", re.I)
 _NO_ROOM = ("OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage", "Evicted", "Preempting", "NodeShutdown")
 _NODE_LOST = ("NodeLost", "DeletionByTaintManager", "DeletionByPodGC", "NodeNotReady")
@@ -43,10 +44,25 @@ def refusal(followed: Followed) -> ExciseError | None:
     for one in statuses(pod):
         if (found := _container_refusal(one, followed)) is not None:
             return found
+    if (found := _no_sandbox(followed)) is not None:
+        return found
     if status.get("phase") in ("Failed", "Succeeded"):
         reason, said = status.get("reason") or status["phase"], _short(status.get("message"))
         kind = CapacityError if reason in _NO_ROOM else CreateError
         return kind(f"the node did not take the pod ({reason}: {said}): try again, or elsewhere")
+    return None
+
+
+def _no_sandbox(followed: Followed) -> ExciseError | None:
+    """The kubelet tries again and again to set a pod up; two of the reasons it gives stay what they are."""
+    for event in followed.events:
+        if event.get("reason") != "FailedCreatePodSandBox":
+            continue
+        said = _short(event.get("message"))
+        if "memory limit too low" in said or "OOM-killed" in said:
+            return SpecError(f"limits.memory_bytes is too little for any program: raise it ({said})")
+        if "no runtime for" in said:
+            return SpecError(f"the node has no runtime of this runtime_class: install it there, or name another ({said})")
     return None
 
 
@@ -60,6 +76,8 @@ def _container_refusal(one: Mapping[str, Any], followed: Followed) -> ExciseErro
             return SpecError(
                 f"the node does not hold the image {image!r} and may not pull it: import it, or say pull_policy=IfNotPresent"
             )
+        case "ErrImagePull" if _WRONG_IMAGE.search(said):  # trying again, as the kubelet will, gives the same
+            return _no_image(image, said)
         case "ImagePullBackOff":
             return _no_image(image, _pull_words(followed) or said)
         case "CreateContainerConfigError":
@@ -106,12 +124,12 @@ def state(followed: Followed) -> str:
         waiting = _state_of(one, "waiting")
         if waiting.get("reason") in ("ErrImagePull", "ImagePullBackOff"):
             return f"the image {one.get('image')!r} is not there yet: {_pull_words(followed) or _short(waiting.get('message'))}"
+    pulls = [event for event in followed.events if event.get("reason") in ("Pulling", "Pulled")]
+    if pulls and pulls[-1]["reason"] == "Pulling":  # of several images, the one that is on its way now
+        return f"the image is being pulled: {_short(pulls[-1].get('message'))}"
     warned = [event for event in followed.events if event.get("type") == "Warning"]
     if warned:
         return f"{warned[-1].get('reason')}: {_short(warned[-1].get('message'))}"
-    pulling = [event for event in followed.events if event.get("reason") == "Pulling"]
-    if pulling and not any(event.get("reason") == "Pulled" for event in followed.events):
-        return f"the image is being pulled: {_short(pulling[-1].get('message'))}"
     return "its node is starting it" if pod["spec"].get("nodeName") else "no node was chosen"
 
 
@@ -122,6 +140,11 @@ def unschedulable(followed: Followed) -> str | None:
         if condition.get("type") == "PodScheduled" and condition.get("reason") in ("Unschedulable", "SchedulingGated"):
             return _short(condition.get("message"))
     return None
+
+
+def in_time_s(deadline_s: float) -> float:
+    """A deadline with room to clear up and to say why: past it, whoever waits has gone and hears nothing."""
+    return deadline_s - min(_SPARE_S, deadline_s / 10)
 
 
 def late(followed: Followed, address: str, deadline_s: float) -> ExciseError:

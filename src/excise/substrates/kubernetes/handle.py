@@ -63,7 +63,7 @@ class KubernetesHandle(Undeclared):
             raise SandboxLost(str(error)) from None
         except SubstrateError as error:
             raise await self._lost(f"the pod of the sandbox takes no exec: {error}") from None
-        wire = PodWire(stream, boot, self._lost)
+        wire = PodWire(stream, boot, self._lost, _CALLERS_FAULT)
         try:
             if boot.preamble:
                 await wire.write(boot.preamble)

@@ -69,6 +69,8 @@ def _forbidden(said: str, what: str) -> ExciseError:
         return CapacityError(f"the namespace's quota is used up: close sandboxes, or raise it ({said})")
     if "violates PodSecurity" in said:
         return SpecError(f"the namespace's Pod Security refuses the pod: say security=restricted, or label another ({said})")
+    if "error looking up service account" in said:
+        return SpecError(f"service_account= names one that this namespace does not have: leave it out, or make it ({said})")
     if "RuntimeClass" in said:
         return SpecError(f"the cluster does not have this runtime_class: `kubectl get runtimeclass` shows them ({said})")
     if lacking := _LACKING.search(said):

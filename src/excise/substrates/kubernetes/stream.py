@@ -129,6 +129,7 @@ async def open_exec(
             headers=list(headers),
             protocols=(V5, V4),
             max_msg_size=0,
+            autoclose=False,  # which would wait for the other side, on TLS even after all was said
             **_without_name(to),
         )
     except WSServerHandshakeError as error:

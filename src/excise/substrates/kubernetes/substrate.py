@@ -60,7 +60,7 @@ class KubernetesSubstrate:
         lock = self._making.setdefault(request_id, asyncio.Lock())
         followed = self._pods.follow(pod.name(request_id, PATH))
         try:
-            async with asyncio.timeout(deadline_s), lock:
+            async with asyncio.timeout(events.in_time_s(deadline_s)), lock:
                 if request_id not in self._handles:
                     self._handles[request_id] = await self._make(start, lease_s, labels, request_id, followed)
                 return self._handles[request_id]

@@ -130,23 +130,25 @@ class Watch:
         self._listed(answer.get("items") or [])
 
     async def _run(self) -> None:
-        pause_s = 0.0
+        """Follow, and take it up again: where it was if the server ended it, from a fresh list if it broke."""
+        pause_s, afresh = 0.0, False
+        loop = asyncio.get_running_loop()
         while True:
             try:
-                if pause_s:
-                    await asyncio.sleep(pause_s)
+                await asyncio.sleep(pause_s)
+                if afresh:
                     await self._list()
-                begun = asyncio.get_running_loop().time()
+                    afresh = False
+                begun = loop.time()
                 await self._follow()
-                hasty = asyncio.get_running_loop().time() - begun < _HASTY_S
-                pause_s = min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S) if hasty else 0.0
+                pause_s = _longer(pause_s) if loop.time() - begun < _HASTY_S else 0.0
             except (Forbidden, Unauthorized) as error:
                 self._failed(error)
                 return
             except Expired:
-                pause_s = _FIRST_PAUSE_S  # what changed meanwhile is seen in a fresh list
+                pause_s, afresh = _FIRST_PAUSE_S, True
             except SubstrateError as error:
-                pause_s = min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+                pause_s, afresh = _longer(pause_s), True
                 _log(f"the watch of {self._resource} broke off and is taken up again in {pause_s:g} s: {error}")
             except ExciseError as error:
                 self._failed(SubstrateError(str(error)))
@@ -264,6 +266,10 @@ class PodWatch:
     def _failed(self, error: SubstrateError) -> None:
         for followed in self._followed.values():
             followed.give_up(error)
+
+
+def _longer(pause_s: float) -> float:
+    return min(max(2 * pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
 
 
 def _uid(pod: Mapping[str, Any]) -> str:

@@ -95,12 +95,14 @@ def _fits(argv: tuple[str, ...]) -> bool:
 class PodWire:
     """An exec stream as guestless takes one: without the boot's echo, and with a broken connection told as a loss."""
 
-    def __init__(self, stream: ExecStream, boot: Boot, lost: Lost) -> None:
+    def __init__(self, stream: ExecStream, boot: Boot, lost: Lost, callers_fault: tuple[str, ...]) -> None:
+        """`callers_fault`: what the runtime says of a program that no sandbox could start; all else is the machinery's."""
         self._stream = stream
         self._word = boot.word
         self._echo = b""
         self._lost = lost
-        self._began = False
+        self._callers_fault = callers_fault
+        self._began = self._refused = False
         self._closed = False
 
     @property
@@ -124,10 +126,12 @@ class PodWire:
         ending = self._stream.ending
         if ending is None:
             raise await self._lost("the connection to a running action broke off")
-        if ending.exit_code is None and not self._began:  # why it never began, as an engine's own words
-            self._began = True
-            return STDOUT, ending.message.encode()
-        return None
+        if ending.exit_code is not None or self._refused:
+            return None
+        if self._began or not any(fault in ending.message for fault in self._callers_fault):
+            raise await self._lost(f"the action has no end of its own: {ending.message}")
+        self._refused = True
+        return STDOUT, ending.message.encode()
 
     def _after_echo(self, data: bytes) -> bytes:
         self._echo = (self._echo + data)[-_LONGEST_ECHO_BYTES:]
