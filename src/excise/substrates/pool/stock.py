@@ -124,7 +124,8 @@ class Stock:
             self.drop(entry.payload)
             return
         self.shelf.put(entry)
-        self.slots.setdefault(slot.name, slot).idle[entry.id] = entry
+        entry.payload.slot = slot = self.slots.setdefault(slot.name, slot)
+        slot.idle[entry.id] = entry
         self.places.nudge()
 
     def remove(self, entry: Entry[Held]) -> None:
