@@ -16,7 +16,9 @@ from excise.host.descendants import Tree
 from excise.network.policy import Policy
 from excise.spec import Limits, Spec
 from excise.substrates.namespace import cgroups
+from excise.substrates.namespace.cgroups import Groups
 from excise.substrates.namespace.handle import NamespaceHandle
+from excise.substrates.namespace.limiting import Limiting
 from excise.substrates.namespace.substrate import NamespaceSubstrate
 
 TERMS: dict[str, Any] = {"deadline_s": 30.0, "lease_s": 600.0, "labels": {}}
@@ -196,3 +198,31 @@ def test_no_limit_is_said_as_each_kernel_wants_it() -> None:
         ("pids", 1): (("pids.max", "max"),),
         ("pids", 2): (("pids.max", "max"),),
     }
+
+
+def test_on_v2_one_group_has_all_limits_and_only_what_differs_is_written(tmp_path: Path) -> None:
+    groups = Groups(dict.fromkeys(cgroups.CONTROLLERS, tmp_path), dict.fromkeys(cgroups.CONTROLLERS, 2), swap=True)
+    limiting = Limiting(groups, dict.fromkeys(cgroups.CONTROLLERS, tmp_path), Limits(pids=64))
+    (tmp_path / "memory.current").write_text("4096\n")
+
+    def written(limits: Limits) -> dict[str, str]:
+        for file in ("memory.max", "memory.swap.max", "cpu.max", "pids.max"):
+            (tmp_path / file).write_text("")
+        asyncio.run(limiting.change(limits))
+        return {path.name: text for path in tmp_path.iterdir() if path.name.endswith("max") and (text := path.read_text())}
+
+    assert written(Limits(memory_bytes=1 << 20, pids=64)) == {"memory.max": "1048576", "memory.swap.max": "0"}
+    assert written(Limits(memory_bytes=1 << 10, cpus=1.5, pids=64)) == {
+        "memory.max": "1024",  # less than is in use
+        "memory.swap.max": "0",
+        "cpu.max": "150000 100000",
+    }
+    assert written(Limits()) == {"memory.max": "max", "memory.swap.max": "max", "cpu.max": "max", "pids.max": "max"}
+    assert written(Limits()) == {}
+
+
+def test_a_group_that_is_gone_is_a_lost_sandbox(tmp_path: Path) -> None:
+    groups = Groups({"pids": tmp_path}, {"pids": 2})
+    limiting = Limiting(groups, {"pids": tmp_path / "gone"}, Limits())
+    with pytest.raises(SandboxLost, match="cannot be changed"):
+        asyncio.run(limiting.change(Limits(pids=1)))
