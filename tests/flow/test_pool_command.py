@@ -59,6 +59,13 @@ def test_the_same_seed_is_the_same_load(tmp_path: Path) -> None:
     assert [one["at_s"] for one in other] != [one["at_s"] for one in first]
 
 
+def test_the_last_sample_is_of_the_end(tmp_path: Path) -> None:
+    """A clone of 1 s, an install of 2 s, a rollout of 2.5 s."""
+    found = recorded(tmp_path / "a.json", "pool:fake", "--load", "burst:1", "--mix", "1", "--hold", "2.5s")
+    assert found["took_s"] == pytest.approx(5.5)
+    assert (found["samples"][-1]["holding"], sum(found["samples"][-1]["hits"].values())) == (0, 1)
+
+
 def test_sibling_commits_are_found(tmp_path: Path) -> None:
     """Of two specs that are commits of one repository, the second finds the first's sandbox."""
     lines = [{"at_s": 0, "spec": "r1@a", "hold_s": 1}, {"at_s": 20, "spec": "r1@b", "hold_s": 1}]
@@ -69,11 +76,15 @@ def test_sibling_commits_are_found(tmp_path: Path) -> None:
     assert claims[1]["claim_s"] < claims[0]["claim_s"] / 10
 
 
-def test_a_burst_that_was_announced_finds_what_it_wants(tmp_path: Path) -> None:
-    words = ("pool:fake?create_s=0.5", "--load", "burst:8/20s", "--for", "40s", "--mix", "1")
+def test_a_group_that_was_announced_finds_what_it_wants(tmp_path: Path) -> None:
+    """Nobody has asked for that state before; only who was told can have made it."""
+    load = tmp_path / "load.jsonl"
+    load.write_text('{"at_s": 20, "spec": "r0@a"}\n' * 4)
+    words = ("pool:fake?create_s=0.5&pool.policy=schedule", "--load", f"replay:{load}")
     told = recorded(tmp_path / "told.json", *words, "--expect")["claims"]
-    assert {one["hit"] for one in told if one["at_s"] == 20} == {"deps"}
-    assert max(one["claim_s"] for one in told if one["at_s"] == 20) == 0
+    untold = recorded(tmp_path / "untold.json", *words)["claims"]
+    assert [(one["hit"], one["claim_s"]) for one in told] == [("deps", 0)] * 4
+    assert {one["hit"] for one in untold} == {"miss"}
 
 
 def test_a_pool_that_is_too_small_makes_them_wait_and_that_is_counted(tmp_path: Path) -> None:

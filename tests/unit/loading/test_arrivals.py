@@ -31,6 +31,12 @@ def test_the_seed_fixes_every_arrival() -> None:
     assert times(first) == sorted(times(first))
 
 
+def test_the_seed_fixes_what_each_asks_for() -> None:
+    asked = [[one.name for one in burst(40, None, 1, mix(6, 0), hold_s=0, seed=seed)] for seed in (1, 1, 2)]
+    assert asked[0] == asked[1]
+    assert asked[0] != asked[2]
+
+
 def test_another_mix_meets_the_same_arrivals() -> None:
     assert times(poisson(20, 30, mix(6, 0.8), hold_s=1, seed=1)) == times(poisson(20, 30, ONE, hold_s=1, seed=1))
 

@@ -7,6 +7,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from excise.errors import SpecError
+from excise.loading import exposition
 from excise.loading.exposition import CONTENT_TYPE, Family, Histogram, serving, text
 from excise.loading.metrics import BOUNDS_S, of_load, of_pool
 from excise.loading.processor import Spent
@@ -178,9 +179,15 @@ def test_what_else_is_asked_for(request_: bytes, status: bytes, body: bytes) -> 
     assert found == body
 
 
-def test_a_request_without_an_end_is_dropped() -> None:
+def test_a_request_without_an_end_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "_ASKING_S", 1000.0)  # for its length, not for its slowness
     head, body = served(b"GET /metrics HTTP/1.1\r\n" + b"x" * (1 << 16))
     assert (head, body) == (b"", b"")
+
+
+def test_a_request_that_does_not_come_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exposition, "_ASKING_S", 0.05)
+    assert served(b"GET /metr") == (b"", b"")
 
 
 def test_a_port_in_use_is_one_sentence() -> None:
