@@ -38,8 +38,8 @@ class Limiting:
             version, place = self._groups.version[controller], self._places[controller]
             written = values(controller, after, version, swap=self._groups.swap)
             if after is None or (before is not None and after > before):
-                written = written[::-1]  # v1: memory may never be more than memory and swap
-            if controller == "memory" and after is not None and _in_use(place, version) > after:
+                _write(place, written[::-1])  # v1: memory may never be more than memory and swap
+            elif controller == "memory" and _in_use(place, version) > after:
                 await asyncio.to_thread(_write, place, written)  # the kernel gives back what it can, which takes its time
             else:
                 _write(place, written)
@@ -48,7 +48,11 @@ class Limiting:
 
 def _in_use(place: Path, version: int) -> int:
     try:
-        return int((place / _MEMORY_IN_USE[version]).read_bytes())
+        descriptor = os.open(f"{place}/{_MEMORY_IN_USE[version]}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return int(os.read(descriptor, 64))
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise _gone(error) from None
 
