@@ -18,13 +18,12 @@ from excise.report.latency import latency_sentence
 from excise.report.page.layout import Content, html
 from excise.report.parts import Figure, Table
 from excise.report.pool_story import Pools, load_sentence, load_story, pool_story
-from excise.report.pool_words import sentence as pool_sentence
+from excise.report.pools import pool_sentence
 from excise.report.receipt import receipts
 from excise.report.sentence import caution, precision, sentence
 from excise.report.share import share_png
 from excise.report.story import Section, helps, latency_story, scenario_words, story
 from excise.stats.latency import rows as latency_rows
-from excise.stats.pools import rows as pool_rows
 from excise.stats.run import Run
 
 INDEX, SHARE = "index.html", "share.png"
@@ -60,7 +59,7 @@ def write_pools(out: Path, runs: Sequence[Pools]) -> str:
     sections = pool_story(runs)
     content = Content(
         title="Claims: excise report",
-        sentence=" ".join(pool_sentence(pool_rows(run.trials)) for run in runs),
+        sentence=" ".join(pool_sentence(run.trials) for run in runs),
         precision="mean time of a claim, from when it was to be made to the start state",
         sections=sections,
         version=version("excise"),

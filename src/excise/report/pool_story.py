@@ -1,5 +1,6 @@
 """The sections of a report about pools: of measured plans, or of one load that `excise pool` ran."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +48,7 @@ def pool_story(runs: Sequence[Pools]) -> list[Section]:
 
 def _run(run: Pools) -> list[Section]:
     found = rows(run.trials)
-    name = run.header.plan.name or "claims"
+    name = _named(run)
     parts: list[Part] = [*by_depth(found), *burst(found), *mixture(found, run.trials), *of_trials(run.trials)]
     every = every_row(found)
     every = msgspec.structs.replace(every, name=f"{name}-rows", title=f"Every row of {name}")
@@ -57,16 +58,20 @@ def _run(run: Pools) -> list[Section]:
     ]
 
 
+def _named(run: Pools) -> str:
+    """The plan's name as part of a file's: a plan may be a file of somebody's own."""
+    return re.sub(r"[^a-z0-9]+", "-", Path(run.header.plan.name).stem.lower()).strip("-") or "claims"
+
+
 def _origin(run: Pools) -> Section:
-    header, plan = run.header, run.header.plan
-    name = plan.name or "claims"
+    header, plan, name = run.header, run.header.plan, _named(run)
     table = tables.origin(header.provenance, plan.seed, plan.image, header.id)
     return Section(
         place=f"{name}-method",
         title=f"Method, and how to run {name} again",
         points=_METHOD,
         tables=[msgspec.structs.replace(table, name=f"{name}-origin")],
-        commands=[f"excise measure --plan {name}"],
+        commands=[f"excise measure --plan {plan.name or 'warm'}"],
     )
 
 

@@ -111,8 +111,8 @@ def pair(one: Estimate | None, scale: float = 1.0) -> tuple[str, str]:
     return (NOTHING, NOTHING) if one is None else (short(one.value * scale), interval(one, scale) or NOTHING)
 
 
-def sentence(rows: Sequence[PoolRow]) -> str:
-    """The one sentence of a run of pools: the least and the most that a claim takes."""
+def least_and_most(rows: Sequence[PoolRow]) -> str:
+    """The least and the most that a claim takes, in one sentence."""
     known = sorted(((row, row.mean_s) for row in rows if row.mean_s is not None), key=lambda pair: pair[1].value)
     if not known:
         return "No claim succeeded, so there is nothing to tell but why."
@@ -124,6 +124,7 @@ def sentence(rows: Sequence[PoolRow]) -> str:
 
 
 def _short(row: PoolRow) -> str:
-    words = start_of(row.cell) if row.cell.depth or row.cell.mode == "none" else mode_of(row.cell)
+    plain = row.cell.depth or (row.cell.mode == "none" and not row.cell.kept)
+    words = start_of(row.cell) if plain else mode_of(row.cell)
     at_once = f", {row.cell.claims} at once" if row.cell.claims > 1 and not row.cell.arrivals_per_s else ""
     return words + at_once

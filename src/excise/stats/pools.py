@@ -110,8 +110,20 @@ def _to_floor(trials: Sequence[PoolTrial]) -> Estimate | None:
 
 def ratio(trials: Sequence[PoolTrial], above: PoolCell, below: PoolCell) -> Estimate | None:
     """How many times longer a claim of `above` takes than one of `below` in the mean, over the blocks that have both."""
-    first, second = (means([t for t in trials if not t.warmup and t.cell == cell]) for cell in (above, below))
-    both = None if first is None or second is None else first.beside(second)
+    return _ratio(*(means(_of(trials, cell)) for cell in (above, below)))
+
+
+def cpu_ratio(trials: Sequence[PoolTrial], above: PoolCell, below: PoolCell) -> Estimate | None:
+    """The same of the core-seconds of a claim."""
+    return _ratio(*(core_seconds(_of(trials, cell)) for cell in (above, below)))
+
+
+def _of(trials: Sequence[PoolTrial], cell: PoolCell) -> list[PoolTrial]:
+    return [trial for trial in trials if not trial.warmup and trial.cell == cell]
+
+
+def _ratio(above: Blocks | None, below: Blocks | None) -> Estimate | None:
+    both = None if above is None or below is None else above.beside(below)
     if both is None or not both.sums["b.sum"]:
         return None
     return both.estimate(lambda sums: (sums["a.sum"] / sums["a.n"]) / (sums["b.sum"] / sums["b.n"]), POSITIVE)

@@ -16,10 +16,10 @@ from excise.report.figures.mixture import against_exact, mixture, places
 from excise.report.figures.theme import LIGHT
 from excise.report.figures.warm import by_depth
 from excise.report.parts import Absent, Figure
-from excise.report.pool_words import HIT_TONES, MODE_TONES, STARTS, sentence, start_of
+from excise.report.pool_words import HIT_TONES, MODE_TONES, STARTS, least_and_most, start_of
 from excise.report.sources import read_pools
-from excise.stats.pools import ratio, rows, waited_s
-from made_pools import burst_cells, made_pool_header, made_pool_trial, made_pool_trials, mixed_cells, warm_cells
+from excise.stats.pools import cpu_ratio, ratio, rows, waited_s
+from made_pools import CPU_S, burst_cells, made_pool_header, made_pool_trial, made_pool_trials, mixed_cells, warm_cells
 from made_results import ORIGIN
 
 
@@ -86,6 +86,9 @@ def test_a_ratio_is_within_blocks() -> None:
     found = ratio(trials, PLAIN, other)
     assert found is not None
     assert (found.value, found.low, found.high) == pytest.approx((2.0, 2.0, 2.0))
+    spent = cpu_ratio(trials, PLAIN, other)
+    assert spent is not None
+    assert spent.value == pytest.approx(CPU_S["none"] / CPU_S["exact"])
     assert ratio(trials, PLAIN, msgspec.structs.replace(PLAIN, claims=9)) is None
 
 
@@ -105,6 +108,21 @@ def test_closest_against_exact_is_told_with_its_count(mixed) -> None:
     )
 
 
+def test_the_sentence_of_a_mix_is_how_the_two_pools_compare(mixed) -> None:
+    told = pools.pool_sentence(mixed)
+    assert re.search(r"closest state takes 0\.\d+ to 0\.\d+ times as long as handing out exact matches, over 9 cells", told)
+
+
+def test_a_plan_of_ones_own_names_files_that_can_be_written(tmp_path) -> None:
+    pytest.importorskip("vl_convert")
+    from excise.report.bundle import write_pools
+
+    runs = read_pools([written(tmp_path / "own", burst_cells(), "../my plans/Burst.toml")])
+    assert runs is not None
+    write_pools(tmp_path / "out", runs)
+    assert (tmp_path / "out/tables/burst-rows.csv").exists()
+
+
 def test_a_cell_in_which_closest_is_worse_is_told_as_such(mixed) -> None:
     """The two modes' trials exchanged: what was better is worse, and nothing hides it."""
     swap = {"exact": "closest", "closest": "exact"}
@@ -122,11 +140,11 @@ def test_every_start_state_has_its_words_and_place() -> None:
 
 
 def test_the_sentence_names_the_dearest_and_the_cheapest() -> None:
-    told = sentence(rows(made_pool_trials(warm_cells())))
+    told = least_and_most(rows(made_pool_trials(warm_cells())))
     assert re.search(
         r"takes [\d.]+ s on docker \(no pool, nothing cached\) and [\d.]+ ms on namespace \(idle: all of it\)", told
     )
-    assert "nothing to tell" in sentence([])
+    assert "nothing to tell" in least_and_most([])
 
 
 # ---- drawings

@@ -1,18 +1,19 @@
 """A mix of tasks: no pool, exact matches and closest states in every cell, with core-seconds beside the time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from excise.meter.pool_records import PoolCell, PoolTrial
 from excise.report.figures.engine import alt
 from excise.report.figures.marks import SECONDS, Span, Values, finished, inline
-from excise.report.numbers import NOTHING, counted, interval, short
+from excise.report.numbers import counted, interval, short
 from excise.report.parts import Figure, Part, Table
 from excise.report.pool_words import MODE_TONES, count, found, mode_of, pair
 from excise.stats.estimate import Estimate
-from excise.stats.pools import PoolRow, ratio
+from excise.stats.pools import PoolRow, cpu_ratio, ratio
 
 _TITLE = "A mix of tasks in every cell"
+Compare = Callable[[Sequence[PoolTrial], PoolCell, PoolCell], Estimate | None]
 Place = tuple[float, int]
 """A cell of the nine: a Zipf exponent, and for how many percent of the tasks there is memory."""
 
@@ -37,13 +38,13 @@ def places(rows: Sequence[PoolRow]) -> dict[Place, list[PoolRow]]:
     }
 
 
-def against_exact(rows: Sequence[PoolRow], trials: Sequence[PoolTrial]) -> dict[Place, Estimate]:
-    """In each cell, how many times as long as an exact match's a closest state's claims take in the mean."""
+def against_exact(rows: Sequence[PoolRow], trials: Sequence[PoolTrial], compare: Compare = ratio) -> dict[Place, Estimate]:
+    """In each cell, how many times as long as an exact match's a closest state's claims take in the mean; or their CPU."""
     found: dict[Place, Estimate] = {}
     for place, own in places(rows).items():
         cells: Mapping[str, PoolCell] = {row.cell.mode: row.cell for row in own}
         if "exact" in cells and "closest" in cells:
-            one = ratio(trials, cells["closest"], cells["exact"])
+            one = compare(trials, cells["closest"], cells["exact"])
             if one is not None:
                 found[place] = one
     return found
@@ -51,7 +52,7 @@ def against_exact(rows: Sequence[PoolRow], trials: Sequence[PoolTrial]) -> dict[
 
 def _figure(source: str, rows: Sequence[PoolRow], trials: Sequence[PoolTrial]) -> Figure:
     name = f"mixed-{''.join(one if one.isalnum() else '-' for one in source)}"
-    cells, ratios = places(rows), against_exact(rows, trials)
+    cells, ratios, spent = places(rows), against_exact(rows, trials), against_exact(rows, trials, cpu_ratio)
     better = sum(one.high is not None and one.high < 1 for one in ratios.values())
     worse = sum(one.low is not None and one.low > 1 for one in ratios.values())
     return Figure(
@@ -64,7 +65,7 @@ def _figure(source: str, rows: Sequence[PoolRow], trials: Sequence[PoolTrial]) -
         f"stands in all columns. {counted(row.n for own in cells.values() for row in own)}.",
         alt=f"{len(cells)} small plots. The closest state is faster than the exact match beyond its interval in {better} of "
         f"{len(ratios)}, slower in {worse}. Every number is in the table that follows.",
-        table=_table(name, cells, ratios),
+        table=_table(name, cells, ratios, spent),
         draw=lambda wide: _draw(cells, ratios, wide=wide),
     )
 
@@ -133,20 +134,22 @@ def _ends(prefix: str, one: Estimate) -> dict[str, float]:
     return {f"{prefix}low": low, f"{prefix}high": high}
 
 
-def _table(name: str, cells: Mapping[Place, Sequence[PoolRow]], ratios: Mapping[Place, Estimate]) -> Table:
+def _table(
+    name: str, cells: Mapping[Place, Sequence[PoolRow]], ratios: Mapping[Place, Estimate], spent: Mapping[Place, Estimate]
+) -> Table:
     heads = (
         *("Zipf", "places for (%)", "asked", "mean (ms)", "95 % interval", "p50 (ms)", "p95 (ms)", "core-s a claim"),
-        *("95 % interval", "core-s ahead", "x exact", "95 % interval", "found", "n"),
+        *("95 % interval", "core-s ahead", "time x exact", "95 % interval", "core-s x exact", "95 % interval", "found", "n"),
     )
     body: list[tuple[str, ...]] = []
     for (zipf, percent), own in cells.items():
         for row in own:
-            against = ratios.get((zipf, percent)) if row.cell.mode == "closest" else None
+            against = [one.get((zipf, percent)) if row.cell.mode == "closest" else None for one in (ratios, spent)]
             body.append(
                 (
                     *(f"{zipf:g}", str(percent), mode_of(row.cell), *pair(row.mean_s, 1e3)),
                     *(pair(row.p50_s, 1e3)[0], pair(row.p95_s, 1e3)[0], *pair(row.cpu_s), pair(row.ahead_cpu_s)[0]),
-                    *(pair(against) if against is not None else (NOTHING, NOTHING)),
+                    *(cell for one in against for cell in pair(one)),
                     *(found(row), count(row)),
                 )
             )
