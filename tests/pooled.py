@@ -70,7 +70,7 @@ def on_pool(body: Callable[[Pool, FakeSubstrate], Awaitable[None]], **options: A
 
 def check_invariants(pool: Pool) -> None:
     """What holds of a pool between any two steps of the loop."""
-    stock = pool._stock  # noqa: SLF001
+    stock = pool._stock
     places = stock.places
     assert places.count <= places.count_cap
     assert places.memory_cap_bytes is None or places.memory_bytes <= places.memory_cap_bytes
@@ -81,13 +81,13 @@ def check_invariants(pool: Pool) -> None:
     assert all(entry.payload.slot is not None and entry.id in entry.payload.slot.idle for entry in idle)
     names = [entry.payload.handle.id for entry in idle if entry.payload.handle is not None]
     assert len(set(names)) == len(names) == len(idle)
-    assert not set(names) & set(pool._claimed), "a sandbox is idle and claimed"  # noqa: SLF001
-    assert len(idle) + len(pool._claimed) <= places.count  # noqa: SLF001
+    assert not set(names) & set(pool._claimed), "a sandbox is idle and claimed"
+    assert len(idle) + len(pool._claimed) <= places.count
 
 
 def idle_of(pool: Pool) -> list[FakeHandle]:
     """The source's handles of what is idle."""
-    found = [entry.payload.handle for entry in pool._stock.shelf if entry.payload.handle is not None]  # noqa: SLF001
+    found = [entry.payload.handle for entry in pool._stock.shelf if entry.payload.handle is not None]
     return [handle for handle in found if isinstance(handle, FakeHandle)]
 
 

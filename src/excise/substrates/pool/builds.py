@@ -34,6 +34,7 @@ class Build:
                 await making.fill(slot, near.entry.payload, near.steps)
                 return
             self.placed = False
+        stock.require_room(slot)
         held = await stock.place(slot.size_bytes)
         while held is None:
             held = await stock.place(slot.size_bytes, first=True)

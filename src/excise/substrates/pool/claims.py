@@ -259,7 +259,6 @@ class Claims:
     async def _made(self, claim: Claim) -> Held | None:
         stock, want = self._stock, claim.want
         slot = stock.slot(want, len(want.state.steps), claim.owner.name)
-        stock.require_room(slot)
         if want.shared and not claim.built and slot.template is None and stock.settings.match != "none":
             await self._build(claim, slot)
             return None
@@ -275,6 +274,7 @@ class Claims:
 
     async def _place(self, claim: Claim, slot: Slot | None) -> Held | None:
         assert slot is not None
+        self._stock.require_room(slot)
         first, claim.waits = claim.waits, True
         held = await self._stock.place(slot.size_bytes, first=first)
         if held is not None:

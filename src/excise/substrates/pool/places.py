@@ -12,6 +12,7 @@ class Places:
         self.memory_cap_bytes = memory_cap_bytes
         self.count = 0
         self.memory_bytes = 0
+        self._leaving_count = self._leaving_bytes = 0
         self._waiting: deque[tuple[asyncio.Future[bool], int]] = deque()
 
     @property
@@ -70,11 +71,21 @@ class Places:
         if by_bytes < 0:
             self._serve()
 
+    def leaving(self, size_bytes: int, count: int = 1) -> None:
+        """What has this place is being closed: it will be given back."""
+        self._leaving_count += count
+        self._leaving_bytes += size_bytes
+
+    def left(self, size_bytes: int, count: int = 1) -> None:
+        """It is closed."""
+        self.leaving(-size_bytes, -count)
+        self.give(size_bytes, count)
+
     def lacking(self) -> tuple[int, int]:
-        """How many places and bytes must come free, for the first who waits and for what outgrew the cap."""
-        count, size_bytes = (1, self._waiting[0][1]) if self._waiting else (0, 0)
-        over_bytes = 0 if self.memory_cap_bytes is None else self.memory_bytes + size_bytes - self.memory_cap_bytes
-        return max(0, self.count + count - self.count_cap), max(0, over_bytes)
+        """How many places and bytes must still be made free, for those who wait and for what outgrew the cap."""
+        count = self.count - self._leaving_count + len(self._waiting) - self.count_cap
+        size_bytes = self.memory_bytes - self._leaving_bytes + sum(size_bytes for _, size_bytes in self._waiting)
+        return max(0, count), 0 if self.memory_cap_bytes is None else max(0, size_bytes - self.memory_cap_bytes)
 
     def _add(self, size_bytes: int, count: int) -> None:
         self.count += count

@@ -10,7 +10,7 @@ import msgspec
 from excise.errors import ExciseError
 from excise.substrates.pool.claims import Claim
 from excise.substrates.pool.making import Making
-from excise.substrates.pool.policies.holding import targets, worth
+from excise.substrates.pool.policies.holding import LEAD, targets, worth
 from excise.substrates.pool.policies.leaving import expired
 from excise.substrates.pool.policies.view import Policy, View
 from excise.substrates.pool.pressure import LOOK_AGAIN_S
@@ -120,9 +120,11 @@ class Refill:
                 if entry is not None:
                     stock.counts.expired += 1
                     stock.remove(entry)
-        now_s = view.now_s
-        for name in [slot.name for slot in stock.slots.values() if slot.is_forgotten(now_s, idle_s)]:
-            del stock.slots[name]
+        coming = {group.key for group in stock.coming}
+        gone = [slot.name for slot in stock.slots.values() if slot.is_forgotten(view.now_s, idle_s)]
+        for name in gone:
+            if name not in coming:
+                del stock.slots[name]
 
     def _next_expiry(self) -> float:
         held = (slot.asked_s for slot in self._stock.slots.values() if slot.idle or slot.template is not None)
@@ -175,9 +177,15 @@ class Refill:
         )
 
     def _next_group(self, view: View) -> float:
-        """Half-way to the next group that is said to come: near it, that is often enough to begin in time."""
-        later = [group.at_s for group in view.coming if group.at_s is not None and group.at_s > view.now_s]
-        return view.now_s + (min(later) - view.now_s) / 2 if later else math.inf
+        """When the policy will begin with the next group that is said to come at some time."""
+        due_s, work_s = math.inf, 0.0
+        for group in sorted(view.coming, key=lambda group: group.at_s or view.now_s):
+            refill_s = view.states[group.key].refill_s
+            work_s += refill_s * group.count / view.parallel
+            begin_s = (group.at_s or 0.0) - refill_s - LEAD * work_s
+            if begin_s > view.now_s:
+                due_s = min(due_s, begin_s)
+        return due_s
 
     def _begin(self, slot: Slot, view: View, wanted: dict[str, int]) -> bool:
         """Whether there was a hand and a place for one more."""

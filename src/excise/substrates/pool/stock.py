@@ -145,16 +145,16 @@ class Stock:
         if held.ahead:
             self.counts.unused += 1
             self.counts.unused_s += held.made_s
-        if template:
-            self.begin(self._discarded(held))
-        else:
-            self.begin(self.gone(held))
+        self._leave(held, 0 if template else 1)
+        self.begin(self._discarded(held) if template else self._closed(held))
 
     async def gone(self, held: Held) -> None:
         """Closed, once; its place is free whatever the source says to that."""
-        if held.leaving:
-            return
-        held.leaving = True
+        if not held.leaving:
+            self._leave(held)
+            await self._closed(held)
+
+    async def _closed(self, held: Held) -> None:
         begun_s = asyncio.get_running_loop().time()
         try:
             if held.handle is not None:
@@ -162,14 +162,18 @@ class Stock:
                 self.costs.note("close", self.source.address, asyncio.get_running_loop().time() - begun_s)
                 self.sandboxes.pop(held.handle.id, None)
         finally:
-            self.places.give(held.size_bytes)
+            self.places.left(held.size_bytes)
+
+    def _leave(self, held: Held, count: int = 1) -> None:
+        held.leaving = True
+        self.places.leaving(held.size_bytes, count)
 
     async def _discarded(self, held: Held) -> None:
         assert held.snapshot is not None
         try:
             await self.source.discard(held.snapshot)
         finally:
-            self.places.give(held.size_bytes, 0)
+            self.places.left(held.size_bytes, 0)
 
     # ---- making room
 
@@ -188,21 +192,26 @@ class Stock:
 
     def make_room(self) -> None:
         """Close what is idle and least worth, for those who wait and for what outgrew the cap."""
-        need_count, need_bytes = self.places.lacking()
-        if not (need_count or need_bytes):
-            return
-        for name in evict(self.view(), need_count, need_bytes):
+        need_count, _ = self.places.lacking()
+        if need_count:
+            self._evict(evict(self.view(templates=False), need_count, 0))
+        _, need_bytes = self.places.lacking()
+        if need_bytes:
+            self._evict(evict(self.view(), 0, need_bytes))
+
+    def _evict(self, names: tuple[str, ...]) -> None:
+        for name in names:
             slot = self.slots[name.removesuffix(_TEMPLATE)]
             entry = slot.template if name.endswith(_TEMPLATE) else next(iter(slot.idle.values()), None)
             if entry is not None:
                 self.counts.evicted += 1
                 self.remove(entry)
 
-    def view(self) -> View:
+    def view(self, *, templates: bool = True) -> View:
         """What policies see: every state by its slot's name."""
         now_s = asyncio.get_running_loop().time()
         states = {slot.name: self._seen(slot, now_s) for slot in self.slots.values()}
-        kept = ((slot, slot.template) for slot in self.slots.values() if slot.template is not None)
+        kept = ((slot, slot.template) for slot in self.slots.values() if slot.template is not None and templates)
         states.update((slot.name + _TEMPLATE, self._seen_template(slot, entry, now_s)) for slot, entry in kept)
         return View(
             now_s=now_s,

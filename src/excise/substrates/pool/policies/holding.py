@@ -8,7 +8,7 @@ from statistics import NormalDist
 from excise.substrates.pool.policies.view import Coming, Policy, Seen, View
 
 _MOST = 1 << 16  # a demand beyond every cap
-_LEAD = 1.5
+LEAD = 1.5
 """Prefetch this much earlier than the refills are expected to take: half of the refill times lie above their median."""
 
 
@@ -58,7 +58,7 @@ def schedule(view: View) -> dict[str, int]:
     for group in _in_order(view):
         seen = view.states[group.key]
         work_s += seen.refill_s * group.count / max(1, view.parallel)
-        if group.at_s is None or group.at_s <= view.now_s + seen.refill_s + _LEAD * work_s:
+        if group.at_s is None or group.at_s <= view.now_s + seen.refill_s + LEAD * work_s:
             held[group.key] = held.get(group.key, 0) + group.count
     return held
 
