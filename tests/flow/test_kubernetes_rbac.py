@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_cluster import admin, eventually, grant, own_namespace
 
+from a_cluster import admin, eventually, grant, own_namespace
 from excise.api import connect
 from excise.errors import ExciseError, SandboxLost, SubstrateError
 from excise.sandbox import Sandbox
@@ -43,7 +43,9 @@ def namespace(runs_here: Callable[[str], None]) -> Generator[str]:
         yield name
 
 
-@pytest.mark.parametrize("substrate", ["kubernetes", "kubernetes+guest", "kubernetes+guest?link=exec", "kubernetes+guest?guest=exec"])
+@pytest.mark.parametrize(
+    "substrate", ["kubernetes", "kubernetes+guest", "kubernetes+guest?link=exec", "kubernetes+guest?guest=exec"]
+)
 def test_it_is_enough_for_a_whole_life(namespace: str, tmp_path: Path, substrate: str) -> None:
     async def scenario() -> None:
         async with admin(namespace) as api:
@@ -71,10 +73,8 @@ async def _policy(pods: Pods) -> None:
 
 
 async def _conflict(pods: Pods) -> None:
-    try:
+    with pytest.raises(SandboxLost, match="there is no sandbox"):
         await pods.find("excise-none.uid", "exec")
-    except SandboxLost as error:
-        assert "there is no sandbox" in str(error)
 
 
 async def _hears(pods: Pods) -> None:
