@@ -24,6 +24,7 @@ ADDRESSES = (
     "namespace",
     "docker",
     "docker+guest",
+    "kubernetes",
     "bubblewrap",
     "runc",
     "pool:namespace",

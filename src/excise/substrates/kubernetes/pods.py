@@ -40,6 +40,10 @@ class Pods:
         """What is seen of the pod called so, for `make`; afterwards it says how far that came."""
         return self._watch.follow(name)
 
+    def forget(self, followed: Followed) -> None:
+        """What is seen of it is of no use any more."""
+        self._watch.forget(followed)
+
     async def make(self, manifest: Object, followed: Followed, *, request_id: str) -> None:
         """The pod, its container running; the caller's deadline ends the wait. Failed, none that we made is left."""
         milestones = Milestones()
@@ -55,7 +59,7 @@ class Pods:
             milestones.reached("accepted", now_ns())
             await followed.until(_ready_or_refused)
         except BaseException:
-            self._watch.forget(followed)
+            self.forget(followed)
             if posting:
                 await finish(self._undo(manifest))
             raise
@@ -149,7 +153,7 @@ class Pods:
         if answer is not None and answer.get("kind") == "Pod" and answer["metadata"].get("finalizers"):
             await self._until_gone(answer)
         if followed is not None:
-            self._watch.forget(followed)
+            self.forget(followed)
 
     async def _until_gone(self, there: Object) -> None:
         """Somebody's finalizer, or a kubelet, is still at it: a watch on this one says when they are done."""

@@ -48,6 +48,7 @@ class ExecStream:
         self._socket = socket
         self._terminal = terminal
         self._said = bytearray()
+        self._over = False
         self.ending: Ending | None = None
         """Known once `frame` has returned None; None then means that the connection broke."""
 
@@ -74,6 +75,7 @@ class ExecStream:
                 self._said += data[1:]
 
     def _end(self) -> None:
+        self._over = True
         if self.ending is None and self._said:
             self.ending = _ending(bytes(self._said))
 
@@ -97,6 +99,8 @@ class ExecStream:
 
     async def _send(self, message: bytes) -> None:
         try:
+            if self._over:
+                raise BrokenPipeError
             await self._socket.send_bytes(message)
         except (OSError, RuntimeError, ClientError):  # RuntimeError: the transport is closing
             raise BrokenPipeError("the process does not read its stdin any more") from None

@@ -58,15 +58,18 @@ class KubernetesSubstrate:
         if isinstance(start, Snapshot):
             raise unsupported(self.address, "snapshots")
         lock = self._making.setdefault(request_id, asyncio.Lock())
-        followed = self._pods.follow(pod.name(request_id, PATH))
+        followed = Followed("")  # who only waits for another's create has nothing to tell
         try:
             async with asyncio.timeout(events.in_time_s(deadline_s)), lock:
                 if request_id not in self._handles:
+                    followed = self._pods.follow(pod.name(request_id, PATH))
                     self._handles[request_id] = await self._make(start, lease_s, labels, request_id, followed)
                 return self._handles[request_id]
         except TimeoutError:
             raise events.late(followed, self.address, deadline_s) from None
         finally:
+            if request_id not in self._handles:
+                self._pods.forget(followed)
             if not lock.locked():
                 self._making.pop(request_id, None)
 
