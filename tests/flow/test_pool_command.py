@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -143,6 +144,17 @@ def test_a_record_that_cannot_be_kept_is_told_and_exit_code_1() -> None:
     assert done.returncode == 1
     assert "claim found" in done.stdout
     assert "name another file with --json" in done.stderr
+
+
+def test_a_real_pool_is_there_for_the_second_burst(tmp_path: Path, runs_here: Callable[[str], None]) -> None:
+    runs_here("namespace")
+    (tmp_path / "plain.json").write_text("{}")
+    words = ("pool:namespace?pool.count=8&pool.pressure=0", "--load", "burst:2/3s", "--for", "6s", "--hold", "100ms")
+    found = recorded(tmp_path / "a.json", *words, "--spec", str(tmp_path / "plain.json"))
+    assert [one["hit"] for one in found["claims"] if one["at_s"] == 0] == ["miss", "miss"]
+    assert {one["hit"] for one in found["claims"] if one["at_s"] == 3} == {"image"}
+    assert found["figures"]["idle_bytes"] > 0
+    assert found["spent"]["children_s"] > 0  # the launcher and what it started
 
 
 # ---- a terminal, signals, metrics

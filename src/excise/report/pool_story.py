@@ -47,7 +47,7 @@ def pool_story(runs: Sequence[Pools]) -> list[Section]:
 
 
 def _run(run: Pools) -> list[Section]:
-    found = rows(run.trials)
+    found = rows(run.trials, run.header.plan.cells)
     name = _named(run)
     parts: list[Part] = [*by_depth(found), *burst(found), *mixture(found, run.trials), *of_trials(run.trials)]
     every = every_row(found)

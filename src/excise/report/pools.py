@@ -13,11 +13,11 @@ from excise.stats.pools import PoolRow, cpu_ratio, rows
 def table(header: PoolHeader, trials: Sequence[PoolTrial]) -> str:
     """Every cell, then how closest states compare with exact matches, then what failed and who was not asked."""
     notes = "".join(f"- {note}\n" for note in pool_notes(header, trials))
-    return f"{every_row(rows(trials)).markdown()}\n{notes}"
+    return f"{every_row(rows(trials, header.plan.cells)).markdown()}\n{notes}"
 
 
 def pool_notes(header: PoolHeader, trials: Sequence[PoolTrial]) -> list[str]:
-    found = rows(trials)
+    found = rows(trials, header.plan.cells)
     lines = [line for source in dict.fromkeys(row.cell.source for row in found) for line in _compared(source, found, trials)]
     lines += [f"{_called(row)} failed {count} times: {why}" for row in found for why, count in row.failures]
     lines += [f"{one.address} was not measured: {one.reason}" for one in header.skipped]

@@ -42,12 +42,12 @@ def waited_s(claim: Claim) -> float:
     return (claim.late_ns + claim.ready_ns) / 1e9
 
 
-def rows(trials: Sequence[PoolTrial]) -> tuple[PoolRow, ...]:
-    """Measured trials by cell, in the order in which the cells first appear."""
+def rows(trials: Sequence[PoolTrial], cells: Sequence[PoolCell] = ()) -> tuple[PoolRow, ...]:
+    """Measured trials by cell, in the order of the plan's `cells`; else in that in which they first appear."""
     by_cell: dict[PoolCell, list[PoolTrial]] = {}
     for trial in sorted((one for one in trials if not one.warmup), key=lambda one: one.block):
         by_cell.setdefault(trial.cell, []).append(trial)
-    order = list(dict.fromkeys(trial.cell for trial in trials))
+    order = dict.fromkeys((*cells, *(trial.cell for trial in trials)))
     return tuple(_row(cell, by_cell[cell]) for cell in order if cell in by_cell)
 
 

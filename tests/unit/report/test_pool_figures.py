@@ -76,6 +76,12 @@ def test_a_cell_that_never_succeeded_has_no_numbers_and_its_reason() -> None:
     assert row.failures == (("SpecError: no sibling", 8),)
 
 
+def test_rows_stand_in_the_order_of_the_plan() -> None:
+    """A block has its cells in random order."""
+    cells = warm_cells()
+    assert [row.cell for row in rows(made_pool_trials(cells[::-1]), cells)] == cells
+
+
 def test_a_ratio_is_within_blocks() -> None:
     """Blocks differ tenfold, the two cells by exactly two: the interval says so."""
     other = msgspec.structs.replace(PLAIN, address="pool:namespace", mode="exact", state="pooled")
