@@ -62,6 +62,7 @@ def on_pool(body: Callable[[Pool, FakeSubstrate], Awaitable[None]], **options: A
             await pool.close()
         assert await getattr(fake, "fake", fake).list({}) == ()
         assert await getattr(fake, "fake", fake).snapshots() == ()
+        assert pool.figures().count == 0
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left, left
 

@@ -31,6 +31,12 @@ def test_sync_rollout(address: str, runs_here: Callable[[str], None]) -> None:
     assert example("sync_rollout.py", address) == f"{[1.0] * 8}\n"
 
 
+@pytest.mark.parametrize("address", ["local", "namespace", "docker"])
+def test_pool(address: str, runs_here: Callable[[str], None]) -> None:
+    runs_here(address)
+    assert example("pool.py", address).splitlines() == [f"{[1.0] * 4}", f"{[1.0] * 4}", "8 claims, 0 failed"]
+
+
 def test_record() -> None:
     shares, sums = example("record.py", "local").splitlines()
     assert shares.startswith("model ")

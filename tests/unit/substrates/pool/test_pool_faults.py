@@ -156,8 +156,27 @@ def test_a_pool_closed_at_any_time_leaves_nothing(after_s: float) -> None:
         assert all(task.done() for task in tasks)
         assert (await fake.list({}), await fake.snapshots()) == ((), ())
         assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert pool.figures().count == 0
         with pytest.raises(CreateError, match="closed"):
             await pool.create(Spec(), deadline_s=5, lease_s=5, labels={}, request_id=uuid.uuid4().hex)
+
+    virtual_time.run(run())
+
+
+@pytest.mark.parametrize("prepared", ["nothing", "deps", "image", "sibling", "template"])
+@pytest.mark.parametrize("turns", range(14))
+def test_a_pool_closed_at_any_await_of_a_claim_gives_every_place_back(prepared: str, turns: int) -> None:
+    async def run() -> None:
+        pool, fake = await ready_pool(prepared)
+        task = asyncio.ensure_future(opened(pool))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await pool.close()
+        with suppress(ExciseError):
+            await (await task).close()
+        await asyncio.sleep(10)
+        assert pool.figures().count == 0
+        assert (await fake.list({}), await fake.snapshots()) == ((), ())
 
     virtual_time.run(run())
 
