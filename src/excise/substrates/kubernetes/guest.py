@@ -26,7 +26,6 @@ from excise.substrates.kubernetes.options import PullPolicy, Security
 from excise.substrates.kubernetes.pods import Pods
 from excise.substrates.kubernetes.watch import Followed
 
-PATH = "guest"
 _OWN = ("guest", "guest_image", "link")
 _FAR_S = 10**9
 
@@ -106,7 +105,7 @@ class KubernetesGuestSubstrate(EndsWithItsMaker[KubernetesGuestHandle]):
     ) -> KubernetesGuestHandle:
         if isinstance(start, Snapshot):
             raise unsupported(self.address, "snapshots")
-        followed = self._pods.follow(pod.name(request_id, PATH))
+        followed = self._pods.follow(pod.name(request_id, pod.GUEST))
         try:
             async with asyncio.timeout(deadline_s):
                 make = partial(self._make, start, lease_s, labels, request_id, followed)
@@ -127,7 +126,7 @@ class KubernetesGuestSubstrate(EndsWithItsMaker[KubernetesGuestHandle]):
             request_id=request_id,
             client=self._pods.client,
             made_by=uuid.uuid4().hex,
-            path=PATH,
+            path=pod.GUEST,
         )
         secret = arrival.secret()
         manifest = arrival.with_guest(
@@ -191,7 +190,7 @@ class KubernetesGuestSubstrate(EndsWithItsMaker[KubernetesGuestHandle]):
     async def collect(self) -> tuple[str, ...]:
         """What outlived its lease; and pods whose guest has ended, which is when its client has."""
         taken = list(await self._pods.collect())
-        answer = await self._pods.api.list("pods", labels=f"{pod.OWNED}={PATH}")
+        answer = await self._pods.api.list("pods", labels=f"{pod.OWNED}={pod.GUEST}")
         for one in answer.get("items") or ():
             meta = one["metadata"]
             if one["status"].get("phase") not in ("Succeeded", "Failed"):

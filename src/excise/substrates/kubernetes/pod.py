@@ -18,6 +18,8 @@ from excise.substrates.kubernetes.options import Options
 CONTAINER = "sandbox"
 OWNED = "excise.dev/sandbox"
 """A label: which path its actions take."""
+GUEST = "guest"
+"""The path by our guest; the other is `exec`."""
 CLIENT = "excise.dev/client"
 NETWORK = "excise.dev/network"
 """A label, by which the NetworkPolicy finds the pods it closes."""

@@ -91,10 +91,19 @@ class Pods:
         if there["metadata"].get("deletionTimestamp"):
             await self._until_gone(there)
             return False
+        if pod.path_of(manifest) == pod.GUEST:
+            return await self._replaceable(there)
         # Ours from now on, so that our watch shows it. A UID that is another's by now is a Conflict.
         labels = {pod.CLIENT: self.client}
         followed.show(await self.api.patch("pods", name, {"metadata": {"uid": there["metadata"]["uid"], "labels": labels}}))
         return True
+
+    async def _replaceable(self, there: Object) -> bool:
+        """False, when the name is free. A guest speaks to the one client it ends with: while it lives, no other can have it."""
+        if events.loss(there) is None:
+            raise CreateError("another client made the sandbox of this request, and its guest speaks to no other: name another")
+        await self.remove(there["metadata"]["name"], there["metadata"]["uid"])
+        return False
 
     async def _undo(self, manifest: Object) -> None:
         """Remove the pod of a create that failed, if that create made one; one that was there before lives on."""
