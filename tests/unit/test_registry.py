@@ -113,8 +113,6 @@ def test_an_unknown_promise_is_refused() -> None:
 @pytest.mark.parametrize(
     ("address", "sentence"),
     [
-        ("pool:local", "pool: is not built yet; leave it out and use local itself"),
-        ("pool:docker+guest", "pool: is not built yet; leave it out and use docker itself"),
         ("local+guest", "local has no +guest; use local, which takes its own path"),
         ("namespace+guest", "namespace has the guest in every sandbox: leave +guest out"),
         (
