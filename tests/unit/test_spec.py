@@ -137,3 +137,33 @@ def test_a_secret_does_not_reach_a_log(caplog: pytest.LogCaptureFixture) -> None
         logging.getLogger("test").info("opening %s", SPEC)
     assert "***" in caplog.text
     assert VALUE not in caplog.text
+
+
+def test_a_lock_is_that_of_the_deps_step_and_a_clone_has_siblings() -> None:
+    clone, deps = Spec(repo=f"https://host/x.git@{COMMIT}", deps="install", lock="sha256:1").all_steps()
+    assert (clone.of, clone.lock, deps.of, deps.lock) == ("https://host/x", None, "", "sha256:1")
+    (switch,) = clone.switch
+    assert isinstance(switch, Shell)
+    assert switch.env == {"url": "https://host/x.git", "commit": COMMIT}  # as variables, as for the clone
+
+
+def test_steps_that_are_unshared_or_replaced_keep_siblings_and_locks() -> None:
+    spec = Spec(repo=f"https://host/x.git@{COMMIT}", deps="install", lock="sha256:1")
+    for made in (spec.unshared(), spec.with_steps(spec.all_steps())):
+        kept = [(step.of, step.switch, step.lock) for step in made.all_steps()]
+        assert kept == [(step.of, step.switch, step.lock) for step in spec.all_steps()]
+    assert not any(step.share for step in spec.unshared().all_steps())
+    assert spec.with_steps(()).all_steps() == ()
+
+
+@pytest.mark.parametrize(("lock", "deps"), [("x", None), ("", "install")])
+def test_a_lock_that_says_nothing_of_anything_is_refused(lock: str, deps: str | None) -> None:
+    with pytest.raises(SpecError, match="lock="):
+        Spec(lock=lock, deps=deps)
+
+
+def test_a_step_of_before_there_were_siblings_is_still_read() -> None:
+    old = b'{"name":"deps","actions":[{"action":"shell","script":"x"}],"stage":"deps"}'
+    assert msgspec.json.decode(old, type=Step) == Step("deps", (Shell("x"),))
+    (clone,) = Spec(repo=f"https://host/x.git@{COMMIT}").all_steps()
+    assert msgspec.json.decode(msgspec.json.encode(clone), type=Step) == clone

@@ -140,6 +140,7 @@ def test_a_sibling_becomes_the_wanted_commit_by_its_switch_alone_if_the_lock_is_
     assert is_switch(step)
     assert plan(have, state_of(Spec(repo=f"{url}@2", deps="install", lock="m"))) is None
     assert plan(have, state_of(Spec(repo=f"{url}@2", deps="install"))) is None
+    assert plan(state_of(Spec(repo=f"{url}@1", deps="install")), state_of(Spec(repo=f"{url}@2", deps="install"))) is None
     bare = state_of(Spec(repo=f"{url}@1"))
     assert [is_switch(step) for step in plan(bare, state_of(want)) or ()] == [True, False]
 

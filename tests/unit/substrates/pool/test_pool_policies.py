@@ -110,6 +110,11 @@ def test_places_go_to_what_is_fixed_then_what_comes_then_what_is_worth_most() ->
         assert targets(view(looked, coming=groups, cap=cap), policy) == Counter(order[:cap])
 
 
+def test_memory_that_is_claimed_is_not_given_out_again() -> None:
+    looked = View(now_s=0, states={"a": seen(bytes=10)}, count=3, cap=10, memory_bytes=30, memory_cap_bytes=55)
+    assert targets(looked, Policy(fixed={"a": 5})) == {"a": 2}
+
+
 # ---- demand
 
 

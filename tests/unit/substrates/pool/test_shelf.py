@@ -197,6 +197,8 @@ def test_what_is_somebodys_is_nobody_elses() -> None:
     third = take(shelf, state(1), Owner("me", b"1"))
     assert third is not None
     assert third.entry.id == "secret"
+    shelf.put(first.entry)
+    assert take(shelf, state(1), Owner("me", b"2")) is not None  # what is mine and saw none is for any of my claims
 
 
 def test_a_template_is_not_used_up_and_an_idle_one_goes_before_it() -> None:
