@@ -55,7 +55,7 @@ def rows(tally: Tally, figures: "Figures", spent: Spent) -> Iterator[tuple[str, 
     yield "CPU", f"{spent.own_s:.1f} s this process, {spent.children_s:.1f} s its children, {spent.host_s:.1f} s the whole host"
     yield (
         "waste",
-        f"{figures.unused} made and never claimed ({_time(figures.unused_s)} of making); {figures.evicted} evicted, "
+        f"{figures.unused} made and never claimed ({duration(figures.unused_s)} of making); {figures.evicted} evicted, "
         f"{figures.expired} expired, {figures.dead} found dead",
     )
     yield "after use", f"{figures.reused} reused, {figures.discarded} closed, {len(figures.quarantine)} quarantined"
@@ -76,13 +76,8 @@ def line(at_s: float, tally: Tally, figures: "Figures", spent: Spent) -> str:
 
 def _times(tally: Tally, hit: str | None) -> tuple[str, str, str]:
     found = [tally.quantile_s(q, hit) for q in (0.5, 0.95, 1.0)]
-    p50, p95, longest = ("-" if one is None else _time(one) for one in found)
+    p50, p95, longest = ("-" if one is None else duration(one) for one in found)
     return p50, p95, longest
-
-
-def _time(seconds: float) -> str:
-    """On a virtual clock much takes no time at all."""
-    return duration(seconds) if seconds else "0 s"
 
 
 def _refill(figures: "Figures") -> str:
@@ -102,7 +97,7 @@ def _idle(figures: "Figures") -> str:
 
 def _trouble(tally: Tally, figures: "Figures") -> Iterator[tuple[str, str]]:
     for one in figures.failing[:_MOST_LINES]:
-        again = "not tried again until a claim of it succeeds" if one.next_s is None else f"again in {_time(one.next_s)}"
+        again = "not tried again until a claim of it succeeds" if one.next_s is None else f"again in {duration(one.next_s)}"
         yield "failing", f"{_tame(one.state)}, {one.attempts} times in a row, {again}: {_tame(one.reason)}"
     for one in figures.quarantine[-_MOST_LINES:]:
         yield "quarantine", f"{_tame(one.state)}, sandbox {one.sandbox[:16]}: {_tame('; '.join(one.evidence))}"
@@ -113,7 +108,7 @@ def _trouble(tally: Tally, figures: "Figures") -> Iterator[tuple[str, str]]:
 
 
 def _quantile(values: tuple[float, ...], q: float) -> str:
-    return _time(point(sorted(values), q)) if values else "-"
+    return duration(point(sorted(values), q)) if values else "-"
 
 
 def _size(size_bytes: float) -> str:

@@ -17,8 +17,7 @@ from excise.report.figures.render import drawing, png, require_engine, standalon
 from excise.report.latency import latency_sentence
 from excise.report.page.layout import Content, html
 from excise.report.parts import Figure, Table
-from excise.report.pool_story import Pools, load_sentence, load_story, pool_story
-from excise.report.pools import pool_sentence
+from excise.report.pool_story import Pools, load_sentence, load_story, pool_story, pools_sentence
 from excise.report.receipt import receipts
 from excise.report.sentence import caution, precision, sentence
 from excise.report.share import share_png
@@ -59,7 +58,7 @@ def write_pools(out: Path, runs: Sequence[Pools]) -> str:
     sections = pool_story(runs)
     content = Content(
         title="Claims: excise report",
-        sentence=" ".join(pool_sentence(run.trials) for run in runs),
+        sentence=pools_sentence(runs),
         precision="mean time of a claim, from when it was to be made to the start state",
         sections=sections,
         version=version("excise"),

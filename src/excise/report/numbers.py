@@ -39,7 +39,9 @@ def counted(counts: Iterable[int]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """For sentences: the unit that leaves a number one can say."""
+    """For sentences: the unit that leaves a number one can say. On a virtual clock much takes no time at all."""
+    if not seconds:
+        return "0 s"
     if abs(seconds) >= 1:
         return f"{short(seconds)} s"
     return f"{short(seconds * 1e3)} ms" if abs(seconds) >= 1e-4 else f"{short(seconds * 1e6)} us"

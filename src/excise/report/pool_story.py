@@ -20,7 +20,7 @@ from excise.report.figures.warm import by_depth
 from excise.report.numbers import duration, short
 from excise.report.parts import Part, Table
 from excise.report.pool_words import every_row
-from excise.report.pools import pool_notes
+from excise.report.pools import pool_notes, pool_sentence
 from excise.report.story import METHOD, Section
 from excise.stats.pools import rows
 
@@ -43,19 +43,28 @@ class Pools:
 
 def pool_story(runs: Sequence[Pools]) -> list[Section]:
     """Each run's figures and rows, then where the numbers are from."""
-    return [*(section for run in runs for section in _run(run)), *map(_origin, runs)]
+    told = [_run(run) for run in runs]
+    names = [part.name for section in told for part in section.parts]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise SpecError(f"two of the runs tell of {twice[0]}, and runs are never pooled: report each alone")
+    return [*told, *map(_origin, runs)]
 
 
-def _run(run: Pools) -> list[Section]:
+def pools_sentence(runs: Sequence[Pools]) -> str:
+    """Of several runs that which compares pools with each other; else the first."""
+    mixed = [run for run in runs if any(trial.cell.memory_percent is not None for trial in run.trials)]
+    return pool_sentence((mixed or runs)[0].trials)
+
+
+def _run(run: Pools) -> Section:
     found = rows(run.trials, run.header.plan.cells)
     name = _named(run)
     parts: list[Part] = [*by_depth(found), *burst(found), *mixture(found, run.trials), *of_trials(run.trials)]
     every = every_row(found)
     every = msgspec.structs.replace(every, name=f"{name}-rows", title=f"Every row of {name}")
     title = f"Claims: the plan {name}"
-    return [
-        Section(place=name, title=title, parts=parts, folded=[every], notes=pool_notes(run.header, run.trials), headed=True)
-    ]
+    return Section(place=name, title=title, parts=parts, folded=[every], notes=pool_notes(run.header, run.trials), headed=True)
 
 
 def _named(run: Pools) -> str:

@@ -16,6 +16,7 @@ from excise.report.figures.mixture import against_exact, mixture, places
 from excise.report.figures.theme import LIGHT
 from excise.report.figures.warm import by_depth
 from excise.report.parts import Absent, Figure
+from excise.report.pool_story import pool_story
 from excise.report.pool_words import HIT_TONES, MODE_TONES, STARTS, least_and_most, start_of
 from excise.report.sources import read_pools
 from excise.stats.pools import cpu_ratio, ratio, rows, waited_s
@@ -200,6 +201,7 @@ def test_too_few_blocks_are_no_figure_but_a_remedy() -> None:
 
 def test_a_run_of_something_else_has_no_such_figure(mixed) -> None:
     assert by_depth(rows(mixed)) == burst(rows(mixed)) == []
+    assert by_depth(rows(made_pool_trials(burst_cells()))) == []
     warm = made_pool_trials(warm_cells())
     assert burst(rows(warm)) == mixture(rows(warm), warm) == of_trials(warm) == []
     assert over_time("x", [Found(at_s=0, hit="deps")]) == []
@@ -251,6 +253,8 @@ def test_a_report_of_several_plans(tmp_path) -> None:
         one.name for one in (tmp_path / "out/tables").iterdir()
     }
     assert "excise measure --plan mixed" in page
+    assert "<h1>Handing out the closest state takes " in re.sub(r"<h1[^>]*>", "<h1>", page)
+    assert ">docker<" in (tmp_path / "out/figures/claims-by-depth.svg").read_text()  # which the plan warm alone has
     assert "core-seconds" in page
 
 
@@ -271,3 +275,7 @@ def test_runs_that_do_not_belong_together_are_refused(tmp_path) -> None:
     with pytest.raises(SpecError, match="no run of pools"):
         read_pools([first, tmp_path])
     assert read_pools([tmp_path]) is None
+    alike = read_pools([first, written(tmp_path / "e", burst_cells(), "another")])
+    assert alike is not None
+    with pytest.raises(SpecError, match="two of the runs tell of burst"):
+        pool_story(alike)

@@ -17,9 +17,9 @@ _ROW_PX = 17
 
 
 def by_depth(rows: Sequence[PoolRow]) -> list[Part]:
-    """Nothing where the run has no cells of a single task and a single claim."""
-    own = [row for row in rows if row.cell.zipf is None and row.cell.claims == 1]
-    if len({start_of(row.cell) for row in own}) < 2:
+    """Nothing where the run is not about single claims of one task, made of several starts."""
+    own = [row for row in rows if row.cell.zipf is None]
+    if any(row.cell.claims > 1 for row in own) or len({start_of(row.cell) for row in own}) < 2:
         return []
     known = [row for row in own if row.p50_s is not None]
     if not known:
