@@ -19,7 +19,6 @@ ALIVE_S = 2.0
 """How long an idle sandbox may take to say that it lives. One that hangs costs this once, and not the whole deadline."""
 MAKE_S = 1800.0
 """The longest that making one in advance may take: a source that hangs holds a place for so long, and no longer."""
-TEMPLATE_LEASE_S = 3600.0
 UNDO_S = 2.0
 """How long who gives up waits for the source to have given up, too."""
 
@@ -150,9 +149,8 @@ class Making:
         if not slot.templates or not all(step.share for step in slot.state.steps):
             return
         try:
-            await handle.renew(TEMPLATE_LEASE_S)  # a snapshot has its sandbox's lease
+            # With the lease of an idle sandbox. It cannot be renewed: once gc has taken it, another is made.
             snapshot = await handle.snapshot()
-            await handle.renew(stock.settings.lease_s)
         except ExciseError:
             slot.templates = False
             return
