@@ -194,6 +194,14 @@ def test_among_equals_what_was_asked_for_longest_ago_goes_first() -> None:
     assert evict(looked, 1, 0) == ("old",)
 
 
+def test_what_was_let_go_of_is_not_wanted_again_at_once() -> None:
+    equal = {name: seen(idle=1, last_asked_s=asked_s) for name, asked_s in (("a", 10), ("b", 90), ("c", 50))}
+    (gone,) = evict(view(equal, cap=3), 1, 0)
+    held = targets(view(equal, cap=2), Policy(fixed=dict.fromkeys(equal, 1)))
+    assert gone not in held
+    assert len(held) == 2
+
+
 def test_what_nobody_asked_for_expires_unless_it_is_said_to_come_or_fixed() -> None:
     old, new = seen(idle=2, last_asked_s=10.0), seen(idle=1, last_asked_s=95.0)
     looked = view({"old": old, "soon": old, "new": new, "none": seen(), "fixed": old}, (Coming(key="soon", count=1),))

@@ -106,7 +106,8 @@ def _one_by_one(view: View, policy: Policy) -> Iterator[str]:
 
 def _in_turn(view: View, wish: Mapping[str, int]) -> Iterator[str]:
     """The most worth first, and one of each before a second of any: the first is the one that is found most often."""
-    order = sorted(wish, key=lambda key: (-worth(view.states[key]), key))
+    # Among equals what was asked for last: what `evict` lets go of first must not be wanted again at once.
+    order = sorted(wish, key=lambda key: (-worth(view.states[key]), -view.states[key].last_asked_s, key))
     for turn in range(min(view.cap, max(wish.values(), default=0))):
         yield from (key for key in order if wish[key] > turn)
 
