@@ -3,8 +3,9 @@
     python bench/pool_claim.py [ADDRESS] [--blocks 20] [--claims 10] [--burst 64] [--out FILE]
 
 A claim is `create` and `ready` on a pool that holds the very state, under other limits: the liveness check, the new limits and
-the lease are part of it. The floor is measured before each. A burst is so many claims at once on a pool of so many. Prints ratios of the blocks' medians
-(bursts: of their 95th percentiles), with intervals over blocks. Exit code 1 when a promise is missed.
+the lease are part of it. The floor is measured before each. A burst is so many claims at once on a pool of so many, which have the
+limits already, as the rollouts of one trainer do. Prints ratios of the blocks' medians (bursts: of their 95th percentiles), with
+intervals over blocks. Exit code 1 when a promise is missed.
 """
 
 import argparse
@@ -78,7 +79,7 @@ async def bursts(pool: Pool, spec: Spec, floor: Floor, given: argparse.Namespace
     """All at once, each from the moment it was asked for."""
     blocks: list[dict[str, list[int]]] = []
     for _ in range(max(4, given.blocks // 4)):
-        await pool.fill(filled(spec), given.burst)
+        await pool.fill(spec, given.burst)
         floors = [floor() for _ in range(given.claims)]
         begun = now_ns()
 
