@@ -3,6 +3,9 @@
 import math
 import random
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
 
 from excise.meter.pool_records import Claim, Mode, PoolCell, PoolHeader, PoolPlan, PoolTrial
 from excise.meter.records import Quiet
@@ -24,11 +27,11 @@ def made_pool_trials(cells: Sequence[PoolCell], blocks: int = 8) -> list[PoolTri
     return [made_pool_trial(cell, block) for block in range(blocks + 1) for cell in cells]
 
 
-def made_pool_trial(cell: PoolCell, block: int, **more: object) -> PoolTrial:
+def made_pool_trial(cell: PoolCell, block: int, **more: Any) -> PoolTrial:
     shared = random.Random(f"{block}").lognormvariate(0, 0.08)  # noqa: S311 - noise
     chance = random.Random(f"{block}:{cell}")  # noqa: S311
     claims = tuple(_claim(cell, number, shared, chance) for number in range(cell.claims))
-    known: dict[str, object] = {
+    known: dict[str, Any] = {
         "claims": claims,
         "floor_ns": (900_000, 1_000_000, 1_100_000),
         "cpu_s": CPU_S[cell.mode] * shared * cell.claims,
@@ -38,7 +41,7 @@ def made_pool_trial(cell: PoolCell, block: int, **more: object) -> PoolTrial:
         "quiet": Quiet(window_ns=20_000_000),
         "position": 0,
     }
-    return PoolTrial(run="p", block=block, cell=cell, **(known | more))  # pyright: ignore[reportArgumentType]
+    return PoolTrial(run="p", block=block, cell=cell, **(known | more))
 
 
 def _claim(cell: PoolCell, number: int, shared: float, chance: random.Random) -> Claim:
@@ -109,5 +112,5 @@ def burst_cells() -> list[PoolCell]:
     return cells
 
 
-def _with(cell: PoolCell, **more: object) -> PoolCell:
-    return PoolCell(**({name: getattr(cell, name) for name in cell.__struct_fields__} | more))
+def _with(cell: PoolCell, **more: Any) -> PoolCell:
+    return msgspec.structs.replace(cell, **more)

@@ -138,8 +138,11 @@ def test_a_cell_in_which_closest_is_worse_is_told_as_such(mixed) -> None:
         for one in mixed
     ]
     (figure,) = mixture(rows(turned), turned)
+    assert isinstance(figure, Figure)
     assert "faster than the exact match beyond its interval in 0 of 9" in figure.alt
-    assert int(re.search(r"slower in (\d)", figure.alt)[1]) >= 5
+    worse = re.search(r"slower in (\d)", figure.alt)
+    assert worse is not None
+    assert int(worse[1]) >= 5
 
 
 def test_every_start_state_has_its_words_and_place() -> None:
@@ -179,8 +182,9 @@ def test_it_can_be_drawn_in_colours_that_follow_into_the_dark(figures, name, wid
     used = set(re.findall(r'(?:fill|stroke)="(#[0-9a-f]{6})"', svg))
     assert used <= set(LIGHT.values())
     assert len(used & {*HIT_TONES.values(), *(tone.colour for tone in MODE_TONES.values()), LIGHT["series-2"]}) >= 2
-    limit = 760 if wide else 440
-    assert float(re.search(r'width="([\d.]+)"', svg)[1]) <= limit
+    width = re.search(r'width="([\d.]+)"', svg)
+    assert width is not None
+    assert float(width[1]) <= (760 if wide else 440)
 
 
 def test_the_nine_cells_are_all_drawn(figures) -> None:
