@@ -32,7 +32,7 @@ from excise.substrates.kubernetes.kubeconfig import resolve
 from excise.substrates.kubernetes.substrate import KubernetesSubstrate
 
 DEADLINE_S = 120.0
-SETTLE_S = 5.0
+SETTLE_S = 12.0
 """A node goes on ending pods that the API has forgotten, which the next wave must not pay for."""
 Made = tuple[float, float, Callable[[], Awaitable[object]]]
 """Seconds until the container ran, and until `true` had answered; and how to remove it."""

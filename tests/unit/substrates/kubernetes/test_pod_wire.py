@@ -61,6 +61,14 @@ def test_a_terminal_takes_them_for_no_keys(value: str) -> None:
     assert variables(on_a_terminal(start).replace(b"\r\n", b"\n"))["VALUE"] == value
 
 
+def test_a_variable_that_bash_does_not_let_be_set_is_set() -> None:
+    boot = Boot(Start(argv=SHOW, env={"UID": "5", "PPID": "6"}))
+    command = ("bash", "--posix", *boot.argv[1:])  # as its `sh` is
+    done = subprocess.run(command, input=boot.preamble, capture_output=True, check=True, timeout=30)
+    seen = variables(done.stdout.rpartition(boot.word)[2])
+    assert (seen["UID"], seen["PPID"]) == ("5", "6")
+
+
 def test_what_comes_after_them_is_the_programs() -> None:
     assert on_a_pipe(Start(argv=("cat",), env={"X": "1"}), b"rest\n\0of it") == b"rest\n\0of it"
 
