@@ -13,9 +13,9 @@ from pathlib import Path
 import excise
 from oci_image import digest
 
-NAME = "docker.io/excise/inside:test"
 _PLACE = "opt/excise"
-_BASE = "docker.io/excise/base:latest"
+_BASE = "/excise/base:latest"
+_INSIDE = "/excise/inside:test"
 Ctr = Callable[..., str]
 
 
@@ -53,9 +53,10 @@ def layer() -> bytes:
     return stream.getvalue()
 
 
-def put_on_node(ctr: Ctr) -> None:
-    """Import it into a node's containerd, which has the layer below already."""
-    held = next(line.split() for line in ctr("images", "list").splitlines() if line.startswith(f"{_BASE} "))
+def put_on_node(ctr: Ctr) -> str:
+    """Import it into a node's containerd, which has the layer below already; its name there."""
+    held = next(line.split() for line in ctr("images", "list").splitlines() if f"{_BASE} " in line)
+    name = held[0].removesuffix(_BASE) + _INSIDE
     base = json.loads(ctr("content", "get", held[2]))
     config = json.loads(ctr("content", "get", base["config"]["digest"]))
     ours = layer()
@@ -67,14 +68,15 @@ def put_on_node(ctr: Ctr) -> None:
     base["layers"].append({**base["layers"][0], "digest": digest(ours), "size": len(ours)})
     manifest = json.dumps(base).encode()
     entry = {"mediaType": base["mediaType"], "digest": digest(manifest), "size": len(manifest)}
-    index = {"schemaVersion": 2, "manifests": [{**entry, "annotations": {"io.containerd.image.name": NAME}}]}
+    index = {"schemaVersion": 2, "manifests": [{**entry, "annotations": {"io.containerd.image.name": name}}]}
     files = {"oci-layout": b'{"imageLayoutVersion":"1.0.0"}', "index.json": json.dumps(index).encode()}
     files |= {f"blobs/sha256/{digest(one).removeprefix('sha256:')}": one for one in (manifest, packed, ours)}
     with tempfile.NamedTemporaryFile(suffix=".tar") as file:
         with tarfile.open(fileobj=file, mode="w") as archive:
-            for name, data in files.items():
-                member = tarfile.TarInfo(name)
+            for path, data in files.items():
+                member = tarfile.TarInfo(path)
                 member.size = len(data)
                 archive.addfile(member, io.BytesIO(data))
         file.flush()
         ctr("images", "import", file.name)
+    return name

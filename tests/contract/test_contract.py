@@ -25,6 +25,7 @@ ADDRESSES = (
     "docker",
     "docker+guest",
     "kubernetes",
+    "kubernetes+guest",
     "bubblewrap",
     "runc",
     "pool:namespace",

@@ -11,7 +11,7 @@ import pytest
 from a_cluster import admin, eventually, own_namespace
 from excise.substrates.kubernetes.api import Api
 from excise.substrates.kubernetes.events import is_started
-from excise_image import NAME, put_on_node
+from excise_image import put_on_node
 
 DOCS = Path(__file__).parents[2] / "docs" / "kubernetes"
 EXCISE = ("python3", "-c", "import sys; from excise.cli import main; sys.exit(main())")
@@ -24,12 +24,12 @@ def namespace(runs_here: Callable[[str], None]) -> Generator[str]:
     from cluster.places import places
 
     runs_here("kubernetes")
-    put_on_node(lambda *words: _ctr(places(), *words))
+    image = put_on_node(lambda *words: _ctr(places(), *words))
     try:
         with own_namespace() as name:
             yield name
     finally:
-        _ctr(places(), "images", "remove", NAME)
+        _ctr(places(), "images", "remove", image)
 
 
 def template(name: str) -> dict[str, Any]:
