@@ -3,9 +3,9 @@
     python bench/pool_claim.py [ADDRESS] [--blocks 20] [--claims 10] [--burst 64] [--out FILE]
 
 A claim is `create` and `ready` on a pool that holds the very state, under other limits: the liveness check, the new limits and
-the lease are part of it. The floor is measured before each. A burst is so many claims at once on a pool of so many, which have the
-limits already, as the rollouts of one trainer do. Prints ratios of the blocks' medians (bursts: of their 95th percentiles), with
-intervals over blocks. Exit code 1 when a promise is missed.
+the lease are part of it. The floor is measured before each. A burst is so many claims at once on a pool of so many, which have
+the limits already, as the rollouts of one trainer do. Prints ratios of the blocks' medians (bursts: of their 95th percentiles),
+with intervals over blocks. Exit code 1 when a promise is missed.
 """
 
 import argparse

@@ -67,12 +67,19 @@ class Builds:
         self._by_slot: dict[str, Build] = {}
 
     def __contains__(self, slot: Slot) -> bool:
-        return slot.name in self._by_slot
+        """One that everybody has given up is not for those who come now."""
+        build = self._by_slot.get(slot.name)
+        return build is not None and (self._stock.closed or not build.task.cancelling())
 
     def of(self, slot: Slot, near: Taken[Held] | None) -> Build:
         """The one that is under way, or a new one, which begins with `near`."""
-        build = self._by_slot.get(slot.name)
+        build = self._by_slot.get(slot.name) if slot in self else None
         if build is None:
             build = self._by_slot[slot.name] = Build(slot, self._stock, self._making, near)
-            build.task.add_done_callback(lambda _: self._by_slot.pop(slot.name, None))
+            build.task.add_done_callback(lambda task: self._over(slot, task))
         return build
+
+    def _over(self, slot: Slot, task: "asyncio.Task[None]") -> None:
+        build = self._by_slot.get(slot.name)
+        if build is not None and build.task is task:
+            del self._by_slot[slot.name]

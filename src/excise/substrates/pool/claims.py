@@ -61,8 +61,6 @@ class Claims:
     async def claim(self, claim: Claim) -> Held:
         """A sandbox, whose `ready` has yet to be awaited; CapacityError or CreateError by the claim's deadline."""
         claim.begun_s = asyncio.get_running_loop().time()
-        if claim.ends_s <= claim.begun_s:
-            raise self._late(claim)
         try:
             async with asyncio.timeout_at(claim.ends_s):
                 while True:
@@ -222,10 +220,18 @@ class Claims:
             if not claim.adopted or is_closed():
                 raise
             held = await self._again(claim, held)
-            assert held.handle is not None
-            await held.handle.ready()
+            await self._ready_or_gone(held)
         self._note(claim, loop.time() - begun_s)
         return held
+
+    async def _ready_or_gone(self, held: Held) -> None:
+        """Nobody else knows of it yet: if it does not get ready it is closed here."""
+        assert held.handle is not None
+        try:
+            await held.handle.ready()
+        except BaseException:
+            self._stock.drop(held)
+            raise
 
     async def _again(self, claim: Claim, held: Held) -> Held:
         """What was there before may be to blame: once more, from the beginning."""

@@ -139,7 +139,7 @@ class Refill:
         if settings.policy == "none" and not stock.coming:
             return math.inf
         view = stock.view()
-        wanted = targets(view, self._policy(view))
+        wanted = {name: count for name, count in targets(view, self._policy(view)).items() if self._is_kept(view, name)}
         lacking = {name: count - view.states[name].idle - view.states[name].filling for name, count in wanted.items()}
         lacking = {name: count for name, count in lacking.items() if count > 0}
         for slot in stock.slots.values():
@@ -159,6 +159,11 @@ class Refill:
                 if not self._begin(slot, view, wanted):
                     return due_s
         return min(due_s, self._next_group(view))
+
+    def _is_kept(self, view: View, name: str) -> bool:
+        """What has expired is not made again, only to expire."""
+        recent = view.now_s - view.states[name].last_asked_s < self._stock.settings.idle_s
+        return recent or any(group.key == name for group in view.coming)
 
     def _policy(self, view: View) -> Policy:
         settings, slots = self._stock.settings, self._stock.slots.values()
@@ -213,7 +218,7 @@ class Refill:
         wanted_s = slot.wanted_s if slot.wanted_s is not None else loop.time()
         try:
             await self._making.fill(slot, held)
-        except ExciseError as error:
+        except Exception as error:  # noqa: BLE001 - whatever a source raises: what keeps failing is not tried for ever
             self._failed(slot, error)
         else:
             stock.counts.refilled += 1
@@ -225,7 +230,7 @@ class Refill:
             if not stock.closed:
                 self.soon()
 
-    def _failed(self, slot: Slot, error: ExciseError) -> None:
+    def _failed(self, slot: Slot, error: Exception) -> None:
         """Try later, and less and less often; in the end not before somebody has succeeded with it."""
         slot.failures += 1
         slot.reason = f"{type(error).__name__}: {error}"

@@ -28,7 +28,7 @@ class Reuse:
     async def take_back(self, held: Held, claim: Claim | None) -> None:
         """On return nothing of the rollout runs any more."""
         stock = self._stock
-        template = None if claim is None or stock.closed else self._template(claim, held)
+        template = None if claim is None or stock.closed or held.leaving else self._template(claim, held)
         if template is None or claim is None or not await self._reset(held, template):
             stock.counts.discarded += 1
             await stock.gone(held)
@@ -89,6 +89,9 @@ class Reuse:
             async with asyncio.timeout(RESET_S):
                 changes = await self._changes(held.handle, snapshot)
                 await self._making.weigh(slot, held, held.handle)
+        except SpecError:  # the template is gone meanwhile: nothing is wrong, and nothing is proved
+            stock.drop(held)
+            return
         except (ExciseError, TimeoutError) as error:
             self._quarantine(held, slot, (f"{type(error).__name__}: {error}",))
             return

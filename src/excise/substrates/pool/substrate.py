@@ -88,6 +88,7 @@ class Pool:
         self._reuse = Reuse(self._stock, self._making)
         self._refill = Refill(self._stock, self._making, host_pressure if pressure else no_pressure)
         self._claimed: dict[str, PoolHandle] = {}
+        self._returning: set[PoolHandle] = set()
         self._requests: dict[str, PoolHandle] = {}
         self._asking: dict[str, asyncio.Event] = {}
 
@@ -176,7 +177,11 @@ class Pool:
         if self._claimed.get(handle.id) is handle:
             del self._claimed[handle.id]
             self._requests.pop(handle.request_id, None)
-        await self._reuse.take_back(handle.held, handle.claim)
+        self._returning.add(handle)
+        try:
+            await self._reuse.take_back(handle.held, handle.claim)
+        finally:
+            self._returning.discard(handle)
         if not self._stock.closed:
             self._refill.soon()
 
@@ -265,13 +270,14 @@ class Pool:
 
     async def close(self) -> None:
         """Every sandbox, claimed ones too, every template, every task, and the source."""
+        self._stock.closed = True
         self._refill.stop()
         await finish(self._end())
 
     async def _end(self) -> None:
         try:
-            self._stock.closed = True
-            await asyncio.gather(*(handle.close() for handle in tuple(self._claimed.values())), return_exceptions=True)
+            for handle in (*self._claimed.values(), *self._returning):
+                self._stock.begin(handle.close())
             await self._stock.close()
         finally:
             await self._source.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from typing import Any
 
 import pytest
 
@@ -9,10 +10,25 @@ from excise.action import Shell
 from excise.errors import CreateError, SandboxLost, SpecError
 from excise.sandbox import Sandbox
 from excise.spec import Limits, Secret, Spec, Stage, Step
+from excise.substrate import Handle, Snapshot
 from excise.substrates.fake import FakeSubstrate
 from excise.substrates.pool import Pool
-from excise.trace import Trace, recording
-from pooled import CLONE_S, INSTALL, INSTALL_S, SWITCH_S, check_invariants, claim, clone, idle_of, on_pool, read, spec
+from excise.trace import Trace, recording, span
+from pooled import (
+    CLONE_S,
+    INSTALL,
+    INSTALL_S,
+    SWITCH_S,
+    Faulty,
+    check_invariants,
+    claim,
+    clone,
+    idle_of,
+    on_pool,
+    read,
+    source,
+    spec,
+)
 
 
 def now_s() -> float:
@@ -112,6 +128,26 @@ def test_refill_and_reuse_are_in_no_trace() -> None:
         assert {one.name for one in trace.spans} <= {"claim", "create", "ready", "setup", "cleanup"}
 
     on_pool(body, policy="fixed", keep=2)
+
+
+class Telling(Faulty):
+    """Says in whose trace it works."""
+
+    async def create(self, start: Spec | Snapshot, **named: Any) -> Handle:
+        with span("made", named["request_id"]):
+            return await super().create(start, **named)
+
+
+def test_what_is_built_for_all_is_in_nobodys_trace() -> None:
+    async def body(pool: Pool, _: FakeSubstrate) -> None:
+        with recording(Trace()) as trace:
+            await claim(pool, spec())
+        assert [one.name for one in trace.spans] == ["claim"]
+        with recording(Trace()) as trace:
+            await claim(pool, Spec(env={"A": "b"}))
+        assert [one.name for one in trace.spans] == ["claim", "made"]
+
+    on_pool(body, policy="none", source=Telling(source()))
 
 
 def test_identical_misses_build_once() -> None:
@@ -284,6 +320,7 @@ def test_a_spec_the_source_cannot_honour_is_refused_on_a_warm_pool_too() -> None
         await pool.fill(Spec())
         with pytest.raises(SpecError, match="devices"):
             await claim(pool, Spec(devices=("/dev/null",)))
+        assert pool.figures().idle["image"] == 1  # which it did not cost its life
 
     on_pool(body, policy="none")
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from excise.errors import CreateError, ExciseError, SubstrateError
+from excise.errors import CreateError, ExciseError, SandboxLost, SubstrateError
 from excise.sandbox import Sandbox
 from excise.spec import Spec, Stage
 from excise.substrates.fake import FakeSubstrate, virtual_time
@@ -171,14 +171,46 @@ def test_a_pool_closed_at_any_await_of_a_claim_gives_every_place_back(prepared: 
         task = asyncio.ensure_future(opened(pool))
         for _ in range(turns):
             await asyncio.sleep(0)
+        was_open = task.done()
         await pool.close()
         with suppress(ExciseError):
-            await (await task).close()
+            box = await task
+            if not was_open:
+                with pytest.raises(SandboxLost):
+                    await box.run("true")
+            await box.close()
         await asyncio.sleep(10)
         assert pool.figures().count == 0
         assert (await fake.list({}), await fake.snapshots()) == ((), ())
 
     virtual_time.run(run())
+
+
+def test_one_that_comes_back_while_the_pool_is_closed_is_closed_with_it() -> None:
+    async def body(pool: Pool, _: FakeSubstrate) -> None:
+        await pool.fill(spec())
+        handle = await claim(pool, spec())
+        await handle.close()
+        assert pool.figures().claimed == 0
+        assert pool.figures().idle["deps"] == 0  # it is still being looked at
+        await pool.close()
+        assert pool.figures().quarantine == ()
+
+    on_pool(body, policy="none", reuse="reset", source=source(action_s=0.5))
+
+
+@pytest.mark.parametrize("after_s", [0.5, 20.0])
+def test_a_pool_closed_while_it_is_filled_keeps_nothing(after_s: float) -> None:
+    async def body(pool: Pool, fake: FakeSubstrate) -> None:
+        filling = asyncio.ensure_future(pool.fill(spec(), 3))
+        await asyncio.sleep(after_s)
+        await pool.close()
+        with suppress(ExciseError):
+            await filling
+        await asyncio.sleep(100)
+        assert await fake.list({}) == ()
+
+    on_pool(body, policy="none", source=source(create_s=10.0))
 
 
 def test_a_close_that_is_cancelled_is_carried_to_its_end() -> None:
