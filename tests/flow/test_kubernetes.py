@@ -16,7 +16,7 @@ from excise.api import connect
 from excise.errors import CapacityError, CreateError, ExciseError, SandboxLost, SpecError
 from excise.sandbox import Sandbox
 from excise.spec import Limits, Secret, Spec
-from excise.substrates.kubernetes import pod
+from excise.substrates.kubernetes import pod, policy
 from excise.substrates.kubernetes.api import Api
 from excise.substrates.kubernetes.substrate import KubernetesSubstrate
 from excise.trace import Trace, recording
@@ -261,6 +261,29 @@ def test_nothing_is_left_after_a_clients_death_and_gc(tmp_path: Path) -> None:
             assert box.id not in taken
             assert (await box.run("true")).ok
         assert await substrate.list({"who": who}) == ()
+
+    with_api(use)
+
+
+def test_the_policy_is_there_for_who_comes_and_goes_when_nobody_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy, "_NAME", f"excise-test-{os.getpid()}")
+
+    async def use(_: KubernetesSubstrate, api: Api) -> None:
+        async def is_there() -> bool:
+            return await api.get("networkpolicies", policy._NAME, group="networking.k8s.io/v1") is not None
+
+        first, second = policy.Policy(api), policy.Policy(api)
+        await first.hold()
+        await first.collect()
+        assert await is_there()  # a pod of somebody's may be on its way
+        monkeypatch.setattr(policy, "_LEASE_S", 0.0)
+        await second.hold()
+        await second.collect()
+        assert not await is_there()
+        await second.hold()
+        assert await is_there()
+        await first.collect()
+        assert not await is_there()
 
     with_api(use)
 

@@ -52,7 +52,7 @@ class Pods:
         try:
             await self._watch.start()
             if self.options.network_policy:
-                await self._policy.hold(pod.lease_left_s(manifest) or 0.0)
+                await self._policy.hold()
             posting = True
             milestones.begin()
             made = await self._post(manifest, followed)
@@ -151,8 +151,6 @@ class Pods:
         until = {pod.LEASE: f"{time.time() + lease_s:.3f}"}
         with losses():
             await self.api.patch("pods", name, {"metadata": {"uid": uid, "annotations": until}})
-            if self.options.network_policy:
-                await self._policy.hold(lease_s)
 
     # ---- the end
 
@@ -195,7 +193,7 @@ class Pods:
             # As it was listed: one that was renewed meanwhile, or made anew, is not taken.
             if await self.api.delete("pods", meta["name"], uid=meta["uid"], version=meta["resourceVersion"]) is not None:
                 taken.append(pod.sandbox_id(one))
-        if len(taken) == len(found):
+        if self.options.network_policy and len(taken) == len(found):
             await self._policy.collect()
         return tuple(taken)
 

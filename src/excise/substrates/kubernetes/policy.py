@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import Any
 
 from excise.substrates.kubernetes import pod
@@ -11,8 +12,8 @@ from excise.substrates.kubernetes.refusals import Conflict, Gone
 _NAME = "excise-closed"
 _GROUP = "networking.k8s.io/v1"
 _RESOURCE = "networkpolicies"
-_SPARE_S = 6 * 3600.0
-"""Its lease is moved on by so much at a time: seldom, and never while a pod is on its way."""
+_LEASE_S = 120.0
+"""Pods keep it; this is for one that is on its way when somebody collects."""
 
 
 def manifest(until_s: float) -> dict[str, Any]:
@@ -33,27 +34,19 @@ class Policy:
         self._until_s = 0.0
         self._holding = asyncio.Lock()
 
-    async def hold(self, lease_s: float) -> None:
-        """It is there, and stays for as long as a pod with this lease may. Asks the server once in hours."""
+    async def hold(self) -> None:
+        """It is there, and stays until the pod that is about to be made keeps it. Asks the server once a minute at most."""
         async with self._holding:
             now_s = time.time()
-            if self._until_s >= now_s + lease_s:
+            if self._until_s >= now_s + _LEASE_S / 2:
                 return
-            until_s = now_s + lease_s + _SPARE_S
+            until_s = now_s + _LEASE_S
             try:
-                await self._api.create(_RESOURCE, manifest(until_s), group=_GROUP)
-            except Conflict:
-                await self._prolong(until_s)
+                await self._api.patch(_RESOURCE, _NAME, manifest(until_s), group=_GROUP)
+            except Gone:
+                with suppress(Conflict):  # another client was faster, just now
+                    await self._api.create(_RESOURCE, manifest(until_s), group=_GROUP)
             self._until_s = until_s
-
-    async def _prolong(self, until_s: float) -> None:
-        there = await self._api.get(_RESOURCE, _NAME, group=_GROUP)
-        if there is not None and (pod.lease_left_s(there) or 0.0) > until_s - time.time():
-            return
-        try:
-            await self._api.patch(_RESOURCE, _NAME, manifest(until_s), group=_GROUP)
-        except Gone:
-            await self._api.create(_RESOURCE, manifest(until_s), group=_GROUP)
 
     async def collect(self) -> None:
         """Delete it if its lease is over; no pod of ours is there."""

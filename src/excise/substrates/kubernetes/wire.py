@@ -3,11 +3,16 @@
 import re
 import secrets
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from excise.errors import SandboxLost
 from excise.guestless.inside import Start
 from excise.guestless.wrapper import MARKER
-from excise.substrates.kubernetes.stream import STDOUT, ExecStream
+
+if TYPE_CHECKING:
+    from excise.substrates.kubernetes.stream import ExecStream
+
+_STDOUT = 1
 
 _LONGEST_IN_URL = 16384
 _LINE = 250
@@ -95,7 +100,7 @@ def _fits(argv: tuple[str, ...]) -> bool:
 class PodWire:
     """An exec stream as guestless takes one: without the boot's echo, and with a broken connection told as a loss."""
 
-    def __init__(self, stream: ExecStream, boot: Boot, lost: Lost, callers_fault: tuple[str, ...]) -> None:
+    def __init__(self, stream: "ExecStream", boot: Boot, lost: Lost, callers_fault: tuple[str, ...]) -> None:
         """`callers_fault`: what the runtime says of a program that no sandbox could start; all else is the machinery's."""
         self._stream = stream
         self._word = boot.word
@@ -116,7 +121,7 @@ class PodWire:
     async def frame(self) -> tuple[int, bytes] | None:
         while (frame := await self._stream.frame()) is not None:
             channel, data = frame
-            if self._word and channel == STDOUT:
+            if self._word and channel == _STDOUT:
                 data = self._after_echo(data)
             if data:
                 self._began = True
@@ -131,7 +136,7 @@ class PodWire:
         if self._began or not any(fault in ending.message for fault in self._callers_fault):
             raise await self._lost(f"the action has no end of its own: {ending.message}")
         self._refused = True
-        return STDOUT, ending.message.encode()
+        return _STDOUT, ending.message.encode()
 
     def _after_echo(self, data: bytes) -> bytes:
         self._echo = (self._echo + data)[-_LONGEST_ECHO_BYTES:]
