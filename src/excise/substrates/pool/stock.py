@@ -194,10 +194,10 @@ class Stock:
         """Close what is idle and least worth, for those who wait and for what outgrew the cap."""
         need_count, _ = self.places.lacking()
         if need_count:
-            self._evict(evict(self.view(templates=False), need_count, 0))
+            self._evict(evict(self.view(idle=True, templates=False), need_count, 0))
         _, need_bytes = self.places.lacking()
         if need_bytes:
-            self._evict(evict(self.view(), 0, need_bytes))
+            self._evict(evict(self.view(idle=True), 0, need_bytes))
 
     def _evict(self, names: tuple[str, ...]) -> None:
         for name in names:
@@ -207,10 +207,10 @@ class Stock:
                 self.counts.evicted += 1
                 self.remove(entry)
 
-    def view(self, *, templates: bool = True) -> View:
-        """What policies see: every state by its slot's name."""
+    def view(self, *, idle: bool = False, templates: bool = True) -> View:
+        """What policies see: every state by its slot's name; `idle`: only those of which one is, for who waits is waiting."""
         now_s = asyncio.get_running_loop().time()
-        states = {slot.name: self._seen(slot, now_s) for slot in self.slots.values()}
+        states = {slot.name: self._seen(slot, now_s) for slot in self.slots.values() if slot.idle or not idle}
         kept = ((slot, slot.template) for slot in self.slots.values() if slot.template is not None and templates)
         states.update((slot.name + _TEMPLATE, self._seen_template(slot, entry, now_s)) for slot, entry in kept)
         return View(
