@@ -82,9 +82,16 @@ async def _run(
 
 
 def order(plan: PoolPlan, block: int) -> list[PoolCell]:
-    """The cells of one block, shuffled by seed and block alone; cold ones last, for each of them empties everybody's cache."""
+    """The cells of one block, shuffled by seed and block alone.
+
+    Pools that differ in how they match alone follow each other, for they are what is compared. Cold cells are last: each of
+    them empties everybody's page cache.
+    """
     shuffler = random.Random(f"{plan.seed}:{block}")  # noqa: S311 - an order, not a secret
-    return sorted(shuffler.sample(plan.cells, len(plan.cells)), key=lambda cell: cell.state == "cold")
+    groups: dict[tuple[PoolCell, str, int | None], list[PoolCell]] = {}
+    for cell in shuffler.sample(plan.cells, len(plan.cells)):
+        groups.setdefault((cell.beside(), cell.state + cell.depth, cell.places), []).append(cell)
+    return sorted((cell for group in groups.values() for cell in group), key=lambda cell: cell.state == "cold")
 
 
 def _progress(plan: PoolPlan, slot: Slot, elapsed_s: float, took_s: list[float]) -> Progress:

@@ -1,5 +1,6 @@
 """Plans of claims: their cells, what they refuse, and a run of blocks that can be gone on with."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,20 @@ def test_cold_cells_are_last_and_the_order_is_drawn():
     orders = {tuple(order(plan, block)) for block in range(20)}
     assert len(orders) == 2
     assert all(one[-1] == cold for one in orders)
+
+
+def test_the_modes_of_a_cell_follow_each_other_in_either_order():
+    plan = PoolPlan(cells=load_plan("mixed").cells(TASKS), image="", workload="")
+    firsts = set()
+    for block in range(12):
+        cells = order(plan, block)
+        assert sorted(cells, key=repr) == sorted(plan.cells, key=repr)
+        for one, other in itertools.pairwise(cells):
+            if one.mode == "exact" and one.zipf == 0.8 and one.places == 50:
+                near = {other, cells[cells.index(one) - 1]}
+                assert any(cell.mode == "closest" and (cell.zipf, cell.places) == (0.8, 50) for cell in near)
+                firsts.add(other.mode == "closest" and other.places == 50 and other.zipf == 0.8)
+    assert firsts == {True, False}
 
 
 def test_a_forecast_has_what_leads_in_and_what_arrives():
