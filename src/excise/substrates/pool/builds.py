@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from excise.errors import CreateError, ExciseError
+from excise.errors import CapacityError, CreateError, ExciseError
 from excise.substrates.pool.making import Making
 from excise.substrates.pool.shelf import Taken
 from excise.substrates.pool.slots import Held, Slot
@@ -27,19 +27,29 @@ class Build:
             self._stock.put_back(self._near.entry)
 
     async def _run(self) -> None:
-        slot, stock, making = self._slot, self._stock, self._making
+        slot, making = self._slot, self._making
         near, self._near = self._near, None
         if near is not None:
             with suppress(ExciseError, TimeoutError):  # it is closed; what was in it may be to blame, so once more without
                 await making.fill(slot, near.entry.payload, near.steps)
                 return
-            self.placed = False
+        expected_bytes = slot.size_bytes
+        try:
+            await self._fill()
+        except CapacityError:
+            if slot.size_bytes <= expected_bytes:
+                raise
+            await self._fill()  # once more, in a place that is large enough: what it takes is known now
+
+    async def _fill(self) -> None:
+        slot, stock = self._slot, self._stock
+        self.placed = False
         stock.require_room(slot)
         held = await stock.place(slot.size_bytes)
         while held is None:
             held = await stock.place(slot.size_bytes, first=True)
         self.placed = True
-        await making.fill(slot, held)
+        await self._making.fill(slot, held)
 
     async def wait(self) -> None:
         """Until it is on the shelf. Who is the last to give up ends it."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from excise.errors import CreateError, ExciseError
+from excise.errors import CapacityError, CreateError, ExciseError
 from excise.looking.records import About
 from excise.looking.usage import usage
 from excise.spec import Spec, Step
@@ -34,6 +34,9 @@ class Making:
     ) -> Handle:
         """By the source; who is cancelled meanwhile leaves nothing, and does not wait for a source that hangs."""
         stock = self._stock
+        if stock.closed:  # who waited for a place gets it when the pool is closed: the source makes nothing any more
+            stock.places.give(held.size_bytes)
+            raise CreateError(f"the pool over {stock.source.address} was closed; connect to it again")
         making = stock.source.create(
             start,
             deadline_s=deadline_s,
@@ -148,17 +151,24 @@ class Making:
             return
         if not slot.templates or not all(step.share for step in slot.state.steps):
             return
+        if not stock.places.take(FLOOR_BYTES, 0):
+            return
         try:
             # With the lease of an idle sandbox. It cannot be renewed: once gc has taken it, another is made.
             snapshot = await handle.snapshot()
-        except ExciseError:
+        except BaseException as error:
+            stock.places.give(FLOOR_BYTES, 0)
+            if not isinstance(error, ExciseError):
+                raise
             slot.templates = False
             return
         size_bytes = max(FLOOR_BYTES, snapshot.size_bytes)
-        if slot.template is not None or stock.closed or not stock.places.take(size_bytes, 0):
-            await stock.source.discard(snapshot)
+        held = Held(size_bytes=FLOOR_BYTES, snapshot=snapshot)
+        if slot.template is not None or not stock.places.resize(size_bytes - FLOOR_BYTES):
+            stock.drop(held, template=True)
             return
-        stock.shelve(slot, Held(size_bytes=size_bytes, snapshot=snapshot), slot.owner, template=True)
+        held.size_bytes = size_bytes
+        stock.shelve(slot, held, slot.owner, template=True)
 
     async def weigh(self, slot: Slot, held: Held, handle: Handle) -> None:
         """What one of these takes, as far as anybody can say."""
@@ -166,6 +176,9 @@ class Making:
         about = await usage(handle, About(id=handle.id, address=stock.source.address))
         template = 0 if slot.template is None else slot.template.bytes
         slot.size_bytes = max(FLOOR_BYTES, about.memory_bytes or 0, template)
-        stock.places.resize(slot.size_bytes - held.size_bytes)
-        held.size_bytes = slot.size_bytes
         stock.require_room(slot)
+        if not stock.places.resize(slot.size_bytes - held.size_bytes):
+            raise CapacityError(
+                f"a sandbox of this state takes {slot.size_bytes} bytes, which pool.memory has not left: raise it"
+            )
+        held.size_bytes = slot.size_bytes

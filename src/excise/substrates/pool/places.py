@@ -65,11 +65,14 @@ class Places:
         self._add(-size_bytes, -count)
         self._serve()
 
-    def resize(self, by_bytes: int) -> None:
-        """What has a place turned out to be larger, or smaller, by so much."""
+    def resize(self, by_bytes: int) -> bool:
+        """What has a place turned out to be larger, or smaller, by so much; whether there is room for that."""
+        if by_bytes > 0 and not self._has_memory(by_bytes):
+            return False
         self._add(by_bytes, 0)
         if by_bytes < 0:
             self._serve()
+        return True
 
     def leaving(self, size_bytes: int, count: int = 1) -> None:
         """What has this place is being closed: it will be given back."""

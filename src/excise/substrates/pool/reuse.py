@@ -2,7 +2,7 @@
 
 import asyncio
 
-from excise.errors import ExciseError, SpecError
+from excise.errors import CapacityError, ExciseError, SpecError
 from excise.substrate import Change, Handle, Snapshot
 from excise.substrates.pool.claims import Claim
 from excise.substrates.pool.figures import Quarantine
@@ -89,7 +89,7 @@ class Reuse:
             async with asyncio.timeout(RESET_S):
                 changes = await self._changes(held.handle, snapshot)
                 await self._making.weigh(slot, held, held.handle)
-        except SpecError:  # the template is gone meanwhile: nothing is wrong, and nothing is proved
+        except (SpecError, CapacityError):  # the template is gone, or there is no room: nothing is wrong, and nothing is proved
             stock.drop(held)
             return
         except (ExciseError, TimeoutError) as error:
