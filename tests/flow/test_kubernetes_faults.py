@@ -140,7 +140,7 @@ class Images:
     """A registry behind a proxy, and images that no node has ever seen."""
 
     def __init__(self, port: int, between: Between) -> None:
-        self._port = port
+        self.port = port
         self.between = between
         self._programs = programs("/bin/sh", "/usr/bin/true", "/usr/bin/sleep", "/usr/bin/cat")
 
@@ -148,7 +148,7 @@ class Images:
         """The name of a new image."""
         tag = uuid.uuid4().hex
         layer = tar(entry("unique", os.urandom(65536)))  # else a node that has the bytes under another name fetches none
-        push(build([self._programs, layer], Env=["PATH=/usr/bin:/bin"]), f"http://127.0.0.1:{self._port}", "small", tag)
+        push(build([self._programs, layer], Env=["PATH=/usr/bin:/bin"]), f"http://127.0.0.1:{self.port}", "small", tag)
         return f"localhost:{self.between.port}/small:{tag}"
 
 
@@ -167,24 +167,23 @@ def images(
         _ctr(places(), "images", "remove", *held)
 
 
-def test_an_image_that_is_not_there_is_the_specs(namespace: str, images: Images) -> None:
-    spec = Spec(image=f"localhost:{images.between.port}/small:none")
-    asyncio.run(refused(namespace, spec, SpecError, r"small:none' cannot be pulled \(.*not found.*name one that is there"))
+def test_images_that_do_not_come_are_told_apart(namespace: str, images: Images) -> None:
+    """At once, for a kubelet takes its time: one that is not there, one that may not be pulled, a pull that breaks off."""
 
+    async def scenario() -> None:
+        host = f"localhost:{images.between.port}"
+        with Between(images.port) as cutting:
+            cutting.cut_after_bytes = 8192
+            broken = images.fresh().replace(host, f"localhost:{cutting.port}")
+            absent = r"small:none' cannot be pulled \(.*not found.*name one that is there"
+            never = "does not hold the image .* may not pull it"
+            await asyncio.gather(
+                refused(namespace, Spec(image=f"{host}/small:none"), SpecError, absent),
+                refused(namespace, Spec(image=images.fresh()), SpecError, never, options="&pull_policy=Never"),
+                refused(namespace, Spec(image=broken), CreateError, r"cannot be pulled \(Failed to pull.*try again"),
+            )
 
-def test_an_image_that_may_not_be_pulled_is_the_specs(namespace: str, images: Images) -> None:
-    says = "does not hold the image .* may not pull it"
-    asyncio.run(refused(namespace, Spec(image=images.fresh()), SpecError, says, options="&pull_policy=Never"))
-
-
-def test_a_pull_that_breaks_off_is_the_clusters(namespace: str, images: Images) -> None:
-    images.between.cut_after_bytes = 8192
-    try:
-        asyncio.run(
-            refused(namespace, Spec(image=images.fresh()), CreateError, r"cannot be pulled \(Failed to pull.*try again")
-        )
-    finally:
-        images.between.cut_after_bytes = None
+    asyncio.run(scenario())
 
 
 def test_a_pull_that_takes_too_long_says_so(namespace: str, images: Images) -> None:
@@ -226,27 +225,30 @@ def _name(box: Sandbox) -> str:
     return pod.split_id(box.id)[0]
 
 
-def test_an_evicted_pod_is_lost(namespace: str) -> None:
-    async def evict(api: Api, box: Sandbox) -> None:
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": _name(box)}}
-        await api.request("POST", api.path("pods", f"{_name(box)}/eviction"), what="evict", body=body)
-
-    asyncio.run(lost(namespace, evict, r"(pod was deleted \(EvictionByEvictionAPI\)|pod was evicted)"))
+async def evict(api: Api, box: Sandbox) -> None:
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": _name(box)}}
+    await api.request("POST", api.path("pods", f"{_name(box)}/eviction"), what="evict", body=body)
 
 
-def test_a_pod_over_its_ephemeral_storage_is_lost(namespace: str) -> None:
-    async def fill(_: Api, box: Sandbox) -> None:
-        await box.run("head -c 30000000 /dev/zero > /var/tmp/much")
-
-    says = r"pod was evicted from its node: .*(ephemeral|storage)"
-    asyncio.run(lost(namespace, fill, says, options="&ephemeral_storage=10Mi"))
+async def overfill(_: Api, box: Sandbox) -> None:
+    await box.run("head -c 30000000 /dev/zero > /var/tmp/much")
 
 
-def test_a_pod_that_somebody_deletes_is_lost(namespace: str) -> None:
-    async def delete(api: Api, box: Sandbox) -> None:
-        await api.delete("pods", _name(box))
+async def delete(api: Api, box: Sandbox) -> None:
+    await api.delete("pods", _name(box))
 
-    asyncio.run(lost(namespace, delete, "pod (was deleted|is gone)"))
+
+def test_evicted_overfull_and_deleted_pods_are_lost(namespace: str) -> None:
+    """At once: by the Eviction API, by the kubelet for its ephemeral storage, by somebody's hand."""
+
+    async def scenario() -> None:
+        await asyncio.gather(
+            lost(namespace, evict, r"(pod was deleted \(EvictionByEvictionAPI\)|pod was evicted)"),
+            lost(namespace, overfill, r"evicted from its node: .*(ephemeral|storage)", options="&ephemeral_storage=10Mi"),
+            lost(namespace, delete, "pod (was deleted|is gone)"),
+        )
+
+    asyncio.run(scenario())
 
 
 def test_a_pod_whose_memory_files_fill_is_lost_and_commands_before_are_not(namespace: str) -> None:

@@ -33,7 +33,7 @@ _CONTAINER_FLAGS = "--security-opt seccomp=unconfined --security-opt systempaths
 _APPARMOR_FLAG = " --security-opt apparmor=unconfined"
 _FIRST_SUBORDINATE = 100000
 _SUBORDINATES = 65536
-_POD = "a pod: securityContext with seccompProfile type Unconfined and procMount Unmasked"
+_POD = "a pod: hostUsers false, and securityContext with seccompProfile type Unconfined and procMount Unmasked"
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
