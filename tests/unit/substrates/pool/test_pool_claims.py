@@ -118,7 +118,7 @@ def test_the_trace_says_what_was_hit() -> None:
 def test_refill_and_reuse_are_in_no_trace() -> None:
     async def body(pool: Pool, _: FakeSubstrate) -> None:
         with recording(Trace()) as trace:
-            for _ in range(3):
+            for _each in range(3):
                 async with Sandbox(pool, spec()):
                     pass
             await asyncio.sleep(300)

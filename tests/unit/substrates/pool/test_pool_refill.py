@@ -35,7 +35,7 @@ def test_demand_holds_one_of_what_is_asked_for_again_and_nothing_of_what_is_not(
         await (await claim(pool, Spec(env={"ONCE": "1"}))).close()
         await asyncio.sleep(30)
         assert sum(pool.figures().idle.values()) == 0
-        for _ in range(2):
+        for _each in range(2):
             await (await claim(pool, Spec())).close()
         await asyncio.sleep(5)
         assert pool.figures().idle["image"] == 1
@@ -45,7 +45,7 @@ def test_demand_holds_one_of_what_is_asked_for_again_and_nothing_of_what_is_not(
 
 def test_demand_holds_more_of_what_is_asked_for_faster_than_it_is_made() -> None:
     async def body(pool: Pool, _: FakeSubstrate) -> None:
-        for _ in range(60):
+        for _each in range(60):
             await (await claim(pool, spec())).close()
             await asyncio.sleep(1)
         assert pool.figures().hits["deps"] > 30
@@ -86,7 +86,7 @@ def test_no_more_than_parallel_are_made_at_once() -> None:
     async def body(pool: Pool, _: FakeSubstrate) -> None:
         await pool.expect([spec(str(number)) for number in range(5)], group=4)
         most = 0
-        for _ in range(200):
+        for _each in range(200):
             await asyncio.sleep(0.5)
             most = max(most, pool.figures().filling)
         assert most == 3

@@ -82,7 +82,7 @@ def used(**options: float) -> tuple[int, int]:
 
     async def body(pool: Pool, _: FakeSubstrate) -> None:
         await pool.fill(spec(), 2)
-        for _ in range(5):
+        for _each in range(5):
             await (await claim(pool, spec())).close()
             await asyncio.sleep(1)
         seen.append((pool.figures().reused, pool.figures().discarded))
