@@ -54,7 +54,11 @@ class Costs:
 
     def seconds(self, kind: Kind, key: str) -> float:
         last = self._by_key.get((kind, key)) or self._by_kind.get(kind)
-        return last.median_s if last is not None else GUESSES_S[kind]
+        if last is not None:
+            return last.median_s
+        clones = self._by_kind.get("repo") if kind == "switch" else None
+        # A guess beside measured clones would keep the first switch from ever being tried, and so from being measured.
+        return GUESSES_S[kind] if clones is None else clones.median_s * GUESSES_S["switch"] / GUESSES_S["repo"]
 
     def measured(self, kind: Kind, key: str) -> bool:
         """Whether `key` itself was measured."""

@@ -79,3 +79,12 @@ def test_what_was_not_noted_for_long_is_forgotten() -> None:
     assert not costs.measured("deps", "900")
     assert sys.getsizeof(costs._by_key) < 10_000
     assert len(costs._by_key) == 10
+
+
+def test_the_first_switch_is_guessed_from_clones_that_were_measured() -> None:
+    costs = Costs()
+    first, second = Spec(repo="u@1", deps="d").all_steps()
+    costs.note_steps((first, second), 0.35)
+    assert costs.step_s(switch_of(first)) < costs.step_s(first) < 0.1
+    costs.note_steps((switch_of(first),), 0.2)
+    assert costs.step_s(switch_of(first)) == 0.2
