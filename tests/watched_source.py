@@ -136,6 +136,10 @@ class WatchedSource:
         """It dies, and nobody is told."""
         self.living[id].inner._life.end("the pretend machine was killed")  # noqa: SLF001
 
+    async def stop(self, id: str) -> None:
+        """It stands still, and answers nothing."""
+        self.living[id].inner.machine.pause()
+
     def background(self, what: str) -> None:
         if IN_A_ROLLOUT.get():
             self.seen_by_rollouts.append(what)

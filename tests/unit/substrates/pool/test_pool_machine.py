@@ -466,7 +466,7 @@ class AnyOrder(RuleBasedStateMachine):
         idle = sorted(self._idle())
         if idle:
             id = data.draw(st.sampled_from(idle))
-            self._run(self._source.kill(id) if how == "killed" else self._source.living[id].inner.pause())
+            self._run(self._source.kill(id) if how == "killed" else self._source.stop(id))
 
     @rule(verb=st.sampled_from(FAULTY), fault=st.sampled_from(["hangs", "fails"]))
     def break_the_source(self, verb: str, fault: str) -> None:
