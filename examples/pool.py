@@ -24,15 +24,12 @@ async def rollout(pool: Pool, task: Spec) -> float | None:
 
 # README begins
 async def main(address: str) -> None:
-    pool = Pool(address, count=16, reuse="auto")  # or excise.connect("pool:docker?pool.count=16")
-    try:
+    async with Pool(address, count=16, reuse="auto") as pool:  # or excise.connect("pool:docker?pool.count=16")
         await pool.expect(tasks, group=4)
         for task in tasks:
             print(await asyncio.gather(*(rollout(pool, task) for _ in range(4))))
         seen = pool.figures()
         print(f"{sum(seen.hits.values()) + seen.misses} claims, {seen.failed} failed")
-    finally:
-        await pool.close()
 
 
 # README ends

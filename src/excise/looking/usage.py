@@ -13,7 +13,7 @@ _MOST_PROCESSES = 4096
 
 async def usage(handle: Handle, about: About) -> About:
     """`about` with both; as it was where the sandbox has no processes of its own, or cannot say."""
-    own = about.address.partition("?")[0] in ("namespace", "docker+guest")
+    own = about.address.removeprefix("pool:").partition("?")[0] in ("namespace", "docker+guest")
     try:
         return await _counted(handle, about) if own else about
     except SpecError:

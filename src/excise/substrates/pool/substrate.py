@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import uuid
 from collections.abc import Iterable, Mapping
+from typing import Self
 
 import msgspec
 
@@ -267,6 +268,12 @@ class Pool:
         """What it did so far, and what it holds now."""
         refill = self._refill
         return figures_of(self._stock, claimed=len(self._claimed), filling=refill.filling, held_back=refill.held_back)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Every sandbox, claimed ones too, every template, every task, and the source."""
