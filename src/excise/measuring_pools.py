@@ -11,10 +11,10 @@ from excise.errors import SpecError
 from excise.measuring import admitted, digest, floor_of
 from excise.meter.admission import Admitted
 from excise.meter.blocks import Progress
+from excise.meter.booth import Booth
 from excise.meter.pool_forecast import PoolForecast, forecast
 from excise.meter.pool_records import PoolHeader, PoolPlan
 from excise.meter.pool_run import Read, conduct_pools, header_of, interrupted
-from excise.meter.pool_session import Booth
 from excise.meter.records import Skipped
 from excise.meter.results import default_path, new_id, refuse_used
 from excise.plans import PoolPlanFile

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import msgspec
 
 from excise.clock import now_ns
+from excise.meter.booth import Booth
 from excise.meter.pool_records import PoolCell, PoolPlan
-from excise.meter.pool_session import Booth
 from excise.sandbox import Sandbox
 from excise.spec import Spec
 

@@ -12,8 +12,9 @@ from excise.errors import SubstrateError
 from excise.meter import cold
 from excise.meter.admission import Admitted
 from excise.meter.blocks import NOTHING, Done, Progress, block_s, room
+from excise.meter.booth import Booth
 from excise.meter.pool_records import PoolCell, PoolHeader, PoolPlan, PoolTrial
-from excise.meter.pool_session import Booth, Slot, run_session
+from excise.meter.pool_session import Slot, run_session
 from excise.meter.provenance import provenance
 from excise.meter.records import Skipped
 from excise.meter.results import Writer, load_pools, new_id

@@ -2,8 +2,8 @@
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, cast, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -12,9 +12,9 @@ from excise.errors import SpecError
 from excise.handles import finish
 from excise.meter import cold
 from excise.meter.arrivals import drawn_ns, until_ns
+from excise.meter.booth import Booth, Figured, Fills, Settles, Task
 from excise.meter.demand import asked, asked_before
 from excise.meter.host import Counters, between, counters
-from excise.meter.latency import Floor
 from excise.meter.latency_states import all_of
 from excise.meter.noise import noisy
 from excise.meter.pool_records import Claim, PoolCell, PoolPlan, PoolTrial
@@ -25,8 +25,6 @@ from excise.sandbox import Sandbox
 from excise.spec import Spec, Stage
 from excise.substrate import Substrate
 from excise.trace import Trace, recording
-from excise.workloads.mixed import at_depth
-from excise.workloads.workload import Workload
 
 CLAIM = "claim"
 """The name of a pool's span around finding a sandbox; its kind says what was found."""
@@ -38,72 +36,6 @@ WAIT_S = 120.0
 """How long a claim may wait."""
 SETTLE_S = 120.0
 """How long a pool may take until it has nothing more to do by itself."""
-
-
-@runtime_checkable
-class Settles(Protocol):
-    """A substrate that does things by itself, and can be waited for."""
-
-    async def settled(self) -> None:
-        """Return when nothing is being made, reset or closed in the background, and nothing is about to be."""
-        ...
-
-
-@runtime_checkable
-class Fills(Protocol):
-    """A substrate that makes sandboxes before anybody asks for them."""
-
-    async def fill(self, spec: Spec, count: int = 1, *, stage: Stage = Stage.DEPS) -> None:
-        """Make so many idle sandboxes of `spec`, up to its steps of that depth."""
-        ...
-
-
-@runtime_checkable
-class Figured(Protocol):
-    """A substrate that counts what it does."""
-
-    def figures(self) -> object: ...
-
-
-class Task(Workload, Protocol):
-    """One start state of many, and a short rollout in it."""
-
-    @property
-    def number(self) -> int: ...
-
-
-class Population(Protocol):
-    """The tasks that are asked for, the one most often asked for first."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def tasks(self) -> Sequence[Task]: ...
-    @property
-    def with_sibling(self) -> Sequence[int]:
-        """The numbers of those that have a sibling: another commit of the repository, the same lock file."""
-        ...
-
-    def sibling(self, number: int) -> Task: ...
-
-
-class Booth(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan's names stand for here."""
-
-    connect: Callable[[str], Substrate]
-    mixed: Population
-    image: str
-    floor: Floor | None = None
-
-    def spec(self, cell: PoolCell, task: Task) -> Spec:
-        """Steps are run in every sandbox, unless the cell is about what they leave being kept."""
-        spec = task.spec(self.image)
-        if cell.kept or cell.state == "deps-warm":
-            return spec
-        if cell.state == "repo-warm":
-            kept = at_depth(spec, "repo").steps
-            return msgspec.structs.replace(spec, steps=(*kept, *spec.unshared().steps[len(kept) :]))
-        return spec.unshared()
 
 
 class Slot(NamedTuple):
@@ -137,6 +69,7 @@ class _Session:
         self._quiet = Quiet(window_ns=0)
         self._claims: list[Claim] = []
         self._specs: dict[int, Spec] = {}
+        self._together = _Together(_at_once(slot.cell))
         self._floor_ns: list[int] = []
         self._wall_ns = 0
         self._figures: Mapping[str, float] = {}
@@ -212,8 +145,12 @@ class _Session:
         asked_ns = now_ns()
         with recording(trace):
             try:
-                await box.open()
-                ready_ns = now_ns() - asked_ns
+                try:
+                    await box.open()
+                    ready_ns = now_ns() - asked_ns
+                finally:
+                    self._together.one()
+                await self._together.all()
                 failure = await _rolled_out(box, task, nonce)
             except Exception as error:  # noqa: BLE001 - it is this claim's failure, and nobody else's
                 failure = without_home(one_line(error)).replace(nonce, "NONCE")
@@ -245,6 +182,30 @@ class _Session:
             figures=self._figures,
             failure=failure,
         )
+
+
+class _Together:
+    """In a burst nobody's rollout begins before all were served: a model thinks first, and only claims are measured."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self._served = asyncio.Event()
+        if not count:
+            self._served.set()
+
+    def one(self) -> None:
+        self._left -= 1
+        if self._left <= 0:
+            self._served.set()
+
+    async def all(self) -> None:
+        await self._served.wait()
+
+
+def _at_once(cell: PoolCell) -> int:
+    """How many claims are served before the first rollout begins; none where some must wait for others' places."""
+    fits = cell.places is None or cell.claims <= cell.places
+    return cell.claims if fits and not cell.arrivals_per_s else 0
 
 
 async def _once(substrate: Substrate, spec: Spec) -> None:

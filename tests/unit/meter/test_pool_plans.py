@@ -8,10 +8,10 @@ from test_pool_session import Kept, Ten
 
 from excise.errors import SpecError, SubstrateError
 from excise.meter.admission import Admitted
+from excise.meter.booth import Booth
 from excise.meter.pool_forecast import trial_s
 from excise.meter.pool_records import PoolCell, PoolPlan
 from excise.meter.pool_run import conduct_pools, header_of, interrupted, order, whole_blocks
-from excise.meter.pool_session import Booth
 from excise.meter.records import Skipped
 from excise.meter.results import kind_of, load, load_pools
 from excise.plans import PoolPlanFile, load_latencies, load_rollouts, overridden_pools

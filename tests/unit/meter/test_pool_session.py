@@ -7,9 +7,10 @@ from typing import NamedTuple
 import pytest
 
 from excise.action import Shell
+from excise.meter.booth import Booth
 from excise.meter.demand import asked, asked_before
 from excise.meter.pool_records import PoolCell, PoolPlan
-from excise.meter.pool_session import Booth, Slot, numbers, run_session
+from excise.meter.pool_session import Slot, numbers, run_session
 from excise.spec import Spec, Stage, Step
 from excise.substrates.fake import FakeSubstrate
 from excise.substrates.fake.virtual_time import run as virtually
@@ -97,6 +98,26 @@ def test_a_claim_is_timed_from_its_intended_start_to_the_start_state():
         assert claim.total_ns > claim.ready_ns
     assert trial.failure is None
     assert trial.claims[0].task == 3  # the one that has a sibling
+
+
+class OneByOne(Kept):
+    """Makes one sandbox at a time."""
+
+    def __init__(self):
+        super().__init__()
+        self._one = asyncio.Lock()
+
+    async def create(self, start, **terms):
+        async with self._one:
+            return await super().create(start, **terms)
+
+
+@pytest.mark.parametrize(("places", "together"), [(None, True), (4, True), (3, False)])
+def test_in_a_burst_rollouts_begin_when_all_were_served_unless_some_wait_for_their_places(places, together):
+    _, trial = session(cell(claims=4, places=places), substrate=OneByOne())
+    first, last = (pick(claim.ready_ns for claim in trial.claims) for pick in (min, max))
+    assert last > first + 4e8
+    assert (min(claim.total_ns for claim in trial.claims) >= last) == together
 
 
 def test_claims_arrive_whether_or_not_those_before_them_have_ended():
