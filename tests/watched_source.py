@@ -8,7 +8,7 @@ import contextvars
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from excise.errors import CreateError, SandboxLost, SubstrateError
+from excise.errors import CreateError, SandboxLost
 from excise.spec import Spec
 from excise.substrate import Capabilities, Change, Listed, Snapshot
 from excise.substrates.fake import FakeSubstrate
@@ -134,7 +134,7 @@ class WatchedSource:
 
     async def kill(self, id: str) -> None:
         """It dies, and nobody is told."""
-        self.living[id].inner._life.end("the pretend machine was killed")  # noqa: SLF001
+        self.living[id].inner._life.end("the pretend machine was killed")
 
     async def stop(self, id: str) -> None:
         """It stands still, and answers nothing."""
@@ -201,7 +201,7 @@ class WatchedSource:
 
     def memory_bytes(self) -> int:
         """What the cap must hold at the least: a floor for each sandbox and each template."""
-        templates = self.fake._snapshots.keys() - self.users_snapshots  # noqa: SLF001
+        templates = self.fake._snapshots.keys() - self.users_snapshots
         return (self.count + len(templates)) * FLOOR_BYTES
 
 

@@ -1,6 +1,6 @@
 """Kills a client, a launcher or a guest at seeded random moments, and tells what was left: run by test_killed_at_random.py.
 
-    python killed_at_random.py client|launcher|guest POINTS SEED
+    python killed_at_random.py client|launcher|guest POINTS SEED [ADDRESS]
 
 It is a process of its own because it is a subreaper: whatever loses its parent becomes its child, so "it has no children" means
 that nothing is left of all it started, however that detached.
@@ -71,14 +71,14 @@ async def rollout(substrate: Substrate, spec: Spec, report: Report, done: Callab
 # ---- the client is killed
 
 
-def kill_clients(points: int, chance: random.Random, report: Report, spec: Spec) -> None:
+def kill_clients(points: int, chance: random.Random, report: Report, spec: Spec, address: str) -> None:
     """Each client is forked from here, so that none pays for its imports; all that is left of it becomes our child."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     for point in range(points):
         began, begins = os.pipe()
         pid = os.fork()
         if pid == 0:
-            be_client(begins, spec)
+            be_client(begins, spec, address)
         os.close(begins)
         os.read(began, 1)
         os.close(began)
@@ -87,9 +87,9 @@ def kill_clients(points: int, chance: random.Random, report: Report, spec: Spec)
         note(report, f"point {point}", all_gone_s())
 
 
-def be_client(begins: int, spec: Spec) -> None:
+def be_client(begins: int, spec: Spec, address: str) -> None:
     async def main() -> None:
-        substrate = make("namespace")
+        substrate = make(address)
         os.write(begins, b".")
         await asyncio.gather(*(rollout(substrate, spec, Report(), lambda: False) for _ in range(2)))
 
@@ -231,12 +231,12 @@ async def collected() -> None:
         await substrate.close()
 
 
-def main(victim: str, points: int, seed: int) -> None:
+def main(victim: str, points: int, seed: int, address: str = "namespace") -> None:
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     report, chance = Report(), random.Random(seed)  # noqa: S311 - the same moments each time
     spec = asyncio.run(prepare())
     if victim == "client":
-        kill_clients(points, chance, report, spec)
+        kill_clients(points, chance, report, spec, address)
     else:
         asyncio.run(kill_others(victim, points, chance, report, spec))
     before = len(orphaned_groups())
@@ -245,4 +245,4 @@ def main(victim: str, points: int, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *sys.argv[4:])

@@ -1,4 +1,4 @@
-"""Cancelled at every await, one after the other: a claim, a close, a fill, a fork. No sandbox, snapshot, place or task is left."""
+"""Cancelled at every await: of a claim, a close, a fill, a fork no sandbox, snapshot, place or task is left."""
 
 import asyncio
 import uuid
@@ -87,8 +87,8 @@ async def template(pool: Pool, source: WatchedSource) -> None:
 
 async def dead(pool: Pool, source: WatchedSource) -> None:
     await pool.fill(spec(), 2)
-    for id in list(source.living):
-        await source.kill(id)
+    for name in list(source.living):
+        await source.kill(name)
 
 
 async def full(pool: Pool, source: WatchedSource) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from excise.action import Shell, Write
-from excise.errors import CapacityError, CreateError, ExciseError, SandboxLost, SpecError
+from excise.errors import CapacityError, CreateError, ExciseError
 from excise.spec import Limits, Secret, Spec, Stage, Step
 from excise.substrate import Snapshot
 from excise.substrates.fake import virtual_time
@@ -91,9 +91,6 @@ def starts() -> dict[tuple[str, str], dict[str, tuple[str, int, bytes]]]:
         return found
 
     return virtual_time.run(look())
-
-
-STARTS = starts
 
 
 class CheckedLoop(VirtualLoop):
@@ -216,8 +213,9 @@ class AnyOrder(RuleBasedStateMachine):
     async def _closing(self, handle: PoolHandle) -> None:
         try:
             await handle.close()
-        except ExciseError:
-            assert self._source.faults
+        except ExciseError as error:
+            if str(error) != "close failed":  # which the source was told to
+                self._wrong.append(repr(error))
 
     def _verify(self, handle: PoolHandle, name: str, owner: str) -> None:
         """Synchronous: nothing has happened since it was ready."""
@@ -370,8 +368,8 @@ class AnyOrder(RuleBasedStateMachine):
                 async with asyncio.timeout(100):
                     return await work
             except (ExciseError, TimeoutError) as error:
-                assert rollout.killed or self._source.faults, repr(error)
-                assert rollout.killed <= isinstance(error, SandboxLost | TimeoutError | SpecError | CreateError)
+                if not (rollout.killed or self._source.faults):
+                    self._wrong.append(repr(error))
                 return None
 
         return self._run(wait())
@@ -465,8 +463,8 @@ class AnyOrder(RuleBasedStateMachine):
     def harm_an_idle_one(self, data: st.DataObject, how: str) -> None:
         idle = sorted(self._idle())
         if idle:
-            id = data.draw(st.sampled_from(idle))
-            self._run(self._source.kill(id) if how == "killed" else self._source.stop(id))
+            name = data.draw(st.sampled_from(idle))
+            self._run(self._source.kill(name) if how == "killed" else self._source.stop(name))
 
     @rule(verb=st.sampled_from(FAULTY), fault=st.sampled_from(["hangs", "fails"]))
     def break_the_source(self, verb: str, fault: str) -> None:
@@ -559,6 +557,7 @@ class AnyOrder(RuleBasedStateMachine):
                 task.cancel()
             await self._pool.close()
             await asyncio.wait({asyncio.ensure_future(asyncio.sleep(0)), *self._pending, *self._leaving}, timeout=300)
+            assert all(self._is_over(task) for task in self._pending)
             assert self._source.closed
             assert self._source.count == 0
             assert await self._source.snapshots() == ()
@@ -572,7 +571,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 
 def test_a_pool_in_any_order() -> None:
-    AnyOrder.starts = STARTS()
+    AnyOrder.starts = starts()
     examples = int(os.environ.get("EXCISE_EXAMPLES", "60"))
     run_state_machine_as_test(
         AnyOrder,
