@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -110,10 +110,12 @@ def _converted(
         if key not in named and not takes_any:
             known = ", ".join(sorted(prefix + each for each in named)) or "none"
             raise SpecError(f"{name} has no option {prefix + key!r}; its options: {known}")
+        hint = hints.get(key, str)
         try:
-            values[key] = msgspec.convert(text, hints.get(key, str), strict=False)
+            values[key] = msgspec.convert(text, hint, strict=False)
         except msgspec.ValidationError as error:
-            raise SpecError(f"{name}?{prefix}{key}={text}: {error}") from None
+            words = f"it is one of {', '.join(get_args(hint))}" if get_origin(hint) is Literal else error
+            raise SpecError(f"{name}?{prefix}{key}={text}: {words}") from None
     for key, parameter in named.items():
         if parameter.default is parameter.empty and key not in values:
             raise SpecError(f"{name} needs the option {key}: {name}?{key}=...")

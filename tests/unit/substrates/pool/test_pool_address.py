@@ -41,7 +41,8 @@ def test_sizes_have_units() -> None:
     [
         ("pool:fake?pool.size=3", "pool has no option 'pool.size'; its options: pool.count, pool.idle_s"),
         ("pool:fake?pool.count=many", "pool?pool.count=many"),
-        ("pool:fake?pool.match=near", "pool?pool.match=near"),
+        ("pool:fake?pool.match=near", "pool?pool.match=near: it is one of closest, exact, none"),
+        ("pool:fake?pool.policy=greedy", "pool?pool.policy=greedy: it is one of demand, fixed, schedule, none"),
         ("pool:fake?size=3", "fake has no option 'size'"),
         ("fake?pool.count=3", "fake has no option 'pool.count'"),
         ("pool:pool:fake", "write pool:fake"),
