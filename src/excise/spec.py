@@ -199,17 +199,17 @@ refuse() {
 }
 [ -d .git ] || refuse "there is no .git directory"
 [ ! -e .git/modules ] || refuse "it has submodules"
-was=$(git rev-parse --verify HEAD)
 git fetch -q --depth 1 "$url" "$commit"
-now=$(git rev-parse --verify FETCH_HEAD)
-git diff --quiet --no-renames "$was" "$now" -- ':(glob)**/.gitattributes' || refuse "its .gitattributes are others"
-git diff --name-only --no-renames -z "$was" "$now" -- '*.py' | xargs -0 -r sh -c '
+read -r now _ <.git/FETCH_HEAD
+git diff --name-only --no-renames -z HEAD "$now" -- '*.py' ':(glob)**/.gitattributes' >.git/changed
+xargs -0 -r sh -c '
   for file do
     file=./$file
+    case $file in */.gitattributes) exit 255 ;; esac
     cache=${file%/*}/__pycache__ name=${file##*/}
     rm -f "$cache/${name%.py}".*.pyc
     rmdir "$cache" 2>/dev/null || :
-  done' sh
+  done' sh <.git/changed || refuse "its .gitattributes are others"
 git checkout -q --detach --no-overwrite-ignore "$now"
 
 rm -rf .git/next
