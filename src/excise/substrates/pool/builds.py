@@ -54,6 +54,7 @@ class Build:
     async def wait(self) -> None:
         """Until it is on the shelf. Who is the last to give up ends it."""
         self._waiting += 1
+        self._slot.promised += 1
         try:
             await asyncio.shield(self.task)
         except asyncio.CancelledError:
@@ -66,6 +67,7 @@ class Build:
             raise type(error)(*error.args) from None  # each who waited has one of its own
         finally:
             self._waiting -= 1
+            self._slot.promised -= 1
 
 
 class Builds:

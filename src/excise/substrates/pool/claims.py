@@ -270,6 +270,8 @@ class Claims:
     async def _made(self, claim: Claim) -> Held | None:
         stock, want = self._stock, claim.want
         slot = stock.slot(want, len(want.state.steps), claim.owner.name)
+        if claim.waits:  # it was shown what is idle now, and cannot use it: others wait, too
+            stock.make_room()
         if want.shared and not claim.built and slot.template is None and stock.settings.match != "none":
             await self._build(claim, slot)
             return None

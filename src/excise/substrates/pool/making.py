@@ -101,7 +101,6 @@ class Making:
             self._lose(held)
             raise
         stock.shelve(slot, held, slot.owner)
-        stock.make_room()
 
     def _lose(self, held: Held) -> None:
         """What was made so far is closed; `create` has given the place back if nothing was."""

@@ -26,8 +26,12 @@ class Places:
         return self.memory_cap_bytes is None or self.memory_bytes + size_bytes <= self.memory_cap_bytes
 
     def take(self, size_bytes: int, count: int = 1, *, first: bool = False) -> bool:
-        """A place now, if there is one and nobody waits for it (`first`: whoever waits); a template takes bytes alone."""
-        if (self._waiting and not first) or not self.is_free(size_bytes, count):
+        """A place now, if there is one and nobody waits for it (`first`: whoever waits).
+
+        A template takes bytes alone: where these have no cap, nobody waits for them.
+        """
+        awaited = self._waiting and (count or self.memory_cap_bytes is not None)
+        if (awaited and not first) or not self.is_free(size_bytes, count):
             return False
         self._add(size_bytes, count)
         return True

@@ -96,6 +96,8 @@ class Slot:
         self.idle: dict[str, Entry[Held]] = {}
         self.template: Entry[Held] | None = None
         self.filling = 0
+        self.promised = 0
+        """Claims that wait until one was made: it makes no room for others before they have looked."""
         self.size_bytes = FLOOR_BYTES
         self.asked_s = -math.inf
         self.wanted_s: float | None = None
@@ -124,7 +126,7 @@ class Slot:
 
     def is_forgotten(self, now_s: float, idle_s: float) -> bool:
         """Nobody asks for it, and nothing of it is held."""
-        held = self.idle or self.filling or self.template is not None
+        held = self.idle or self.filling or self.promised or self.template is not None
         return not held and now_s - self.asked_s > max(idle_s, 10 * MEMORY_S)
 
     def recipe(self, capabilities: Capabilities) -> Spec:

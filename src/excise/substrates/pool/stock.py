@@ -208,9 +208,10 @@ class Stock:
                 self.remove(entry)
 
     def view(self, *, idle: bool = False, templates: bool = True) -> View:
-        """What policies see: every state by its slot's name; `idle`: only those of which one is, for who waits is waiting."""
+        """What policies see: every state by its slot's name; `idle`: only those of which one is that nobody was promised."""
         now_s = asyncio.get_running_loop().time()
-        states = {slot.name: self._seen(slot, now_s) for slot in self.slots.values() if slot.idle or not idle}
+        seen = (slot for slot in self.slots.values() if not idle or len(slot.idle) > slot.promised)
+        states = {slot.name: self._seen(slot, now_s, slot.promised if idle else 0) for slot in seen}
         kept = ((slot, slot.template) for slot in self.slots.values() if slot.template is not None and templates)
         states.update((slot.name + _TEMPLATE, self._seen_template(slot, entry, now_s)) for slot, entry in kept)
         return View(
@@ -224,12 +225,12 @@ class Stock:
             parallel=self.settings.parallel,
         )
 
-    def _seen(self, slot: Slot, now_s: float) -> Seen:
+    def _seen(self, slot: Slot, now_s: float, promised: int) -> Seen:
         fresh_s = self.costs.fresh_s(slot.state)
         refill_s = fresh_s if slot.template is None else self.costs.seconds("template", slot.state.key)
         return Seen(
             stage=slot.state.stage,
-            idle=len(slot.idle),
+            idle=len(slot.idle) - promised,
             filling=slot.filling,
             rate_per_s=slot.rate_per_s(now_s),
             refill_s=refill_s,

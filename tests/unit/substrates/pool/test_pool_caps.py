@@ -187,3 +187,39 @@ def test_places_are_served_in_order_and_given_back_by_who_gives_up() -> None:
         assert (places.count, places.memory_bytes, places.waiting) == (0, 0, 0)
 
     asyncio.run(run())
+
+
+def test_what_was_made_for_claims_is_theirs_and_makes_no_room_for_who_waits() -> None:
+    async def body(pool: Pool, _: FakeSubstrate) -> None:
+        held = await claim(pool, other(1))
+        waiting = [asyncio.ensure_future(claim(pool, spec(commit))) for commit in ("one", "two", "one", "three")]
+        await asyncio.sleep(1)
+        await held.close()
+        for served in asyncio.as_completed(waiting):
+            await (await served).close()
+        assert pool.figures().unused == 0
+
+    on_pool(body, policy="none", count=1, reuse="never")
+
+
+def test_what_was_made_in_advance_is_shown_to_who_waits_before_it_makes_room() -> None:
+    async def body(pool: Pool, _: FakeSubstrate) -> None:
+        filling = asyncio.ensure_future(pool.fill(other(1)))
+        await asyncio.sleep(0.5)  # a place is taken for it
+        waiting = [asyncio.ensure_future(claim(pool, other(number))) for number in (1, 2)]
+        for served in waiting:
+            await (await served).close()
+        await filling
+        assert (pool.figures().evicted, pool.figures().unused) == (0, 0)
+
+    on_pool(body, policy="none", count=1, reuse="never")
+
+
+def test_a_template_is_kept_though_others_wait_for_a_place() -> None:
+    async def body(pool: Pool, _: FakeSubstrate) -> None:
+        waiting = [asyncio.ensure_future(claim(pool, spec(commit))) for commit in ("one", "two", "one", "one")]
+        for served in asyncio.as_completed(waiting):
+            await (await served).close()
+        assert pool.figures().templates == 2
+
+    on_pool(body, policy="none", count=1, reuse="never")
