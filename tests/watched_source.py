@@ -5,19 +5,33 @@ Whatever a pool says of itself is held against these: a sandbox counts from befo
 
 import asyncio
 import contextvars
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from excise.action import Write
 from excise.errors import CreateError, SandboxLost
 from excise.spec import Spec
 from excise.substrate import Capabilities, Change, Listed, Snapshot
 from excise.substrates.fake import FakeSubstrate
 from excise.substrates.fake.files import Directory, File, Link, Node, Tree
 from excise.substrates.fake.handle import FakeHandle
+from excise.substrates.fake.virtual_time import VirtualLoop
 
 FLOOR_BYTES = 1 << 20
 IN_A_ROLLOUT: contextvars.ContextVar[bool] = contextvars.ContextVar("in_a_rollout", default=False)
 """Set by who claims: what the pool does by itself must not be able to see it."""
+
+
+class CheckedLoop(VirtualLoop):
+    """Looks at the pool whenever something has happened, and not only when nothing happens any more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.check: Callable[[], None] = lambda: None
+
+    def _run_once(self) -> None:
+        super()._run_once()  # type: ignore[misc]
+        self.check()
 
 
 class WatchedHandle:
@@ -72,6 +86,8 @@ class WatchedHandle:
     async def reset(self, snapshot: Snapshot) -> None:
         await self.source.pass_gate("reset")
         await self.inner.reset(snapshot)
+        if self.source.faults.get("reset") == "lies":
+            await self.inner.run(Write("left", b"of the rollout before"))
 
     async def diff(self, since: Snapshot | None, *, contents: bool = False) -> tuple[Change, ...]:
         await self.source.pass_gate("diff")
@@ -88,7 +104,7 @@ class WatchedHandle:
 
 
 class WatchedSource:
-    """`faults` says which verbs hang, fail as a substrate does, or break as nobody expects ("odd")."""
+    """`faults`: which verbs hang, fail as a substrate does, break as nobody expects ("odd") or say that all is well ("lies")."""
 
     def __init__(self, **latencies: float) -> None:
         self.fake = FakeSubstrate(**latencies)  # type: ignore[arg-type]

@@ -20,12 +20,11 @@ from excise.errors import CapacityError, CreateError, ExciseError
 from excise.spec import Limits, Secret, Spec, Stage, Step
 from excise.substrate import Snapshot
 from excise.substrates.fake import virtual_time
-from excise.substrates.fake.virtual_time import VirtualLoop
 from excise.substrates.pool import Pool
 from excise.substrates.pool.handle import PoolHandle
 from excise.substrates.pool.making import UNDO_S
 from excise.substrates.pool.refill import MOST_FAILURES
-from watched_source import IN_A_ROLLOUT, WatchedHandle, WatchedSource, contents
+from watched_source import IN_A_ROLLOUT, CheckedLoop, WatchedHandle, WatchedSource, contents
 
 OWNERS = ("", "alice", "bob")
 FAULTY = ("create", "ready", "alive", "adopt", "renew", "snapshot", "reset", "diff", "close", "discard")
@@ -68,6 +67,8 @@ SPECS = {
 TOKENS = {owner: Spec(steps=(FETCH,), secrets={"TOKEN": Secret(f"token of {owner}")}) for owner in OWNERS}
 SHOWN = {owner: Spec(steps=(clone("one"),), secrets={"KEY": Secret(f"key of {owner}")}) for owner in OWNERS}
 NAMES = (*SPECS, "fetched", "shown")
+OFTEN = (*NAMES, "one", "one", "two", "two", "image", "fetched")
+"""Where specs are drawn from: what is asked for again meets what was left."""
 
 
 def spec_of(name: str, owner: str) -> Spec:
@@ -91,18 +92,6 @@ def starts() -> dict[tuple[str, str], dict[str, tuple[str, int, bytes]]]:
         return found
 
     return virtual_time.run(look())
-
-
-class CheckedLoop(VirtualLoop):
-    """Looks at the pool whenever something has happened, and not only when nothing happens any more."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.check = lambda: None
-
-    def _run_once(self) -> None:
-        super()._run_once()  # type: ignore[misc]
-        self.check()
 
 
 class Rollout:
@@ -132,7 +121,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @initialize(
         count=st.sampled_from([1, 2, 3, 6]),
-        memory_mib=st.sampled_from([None, None, 3, 8]),
+        memory_mib=st.sampled_from([None, 3, 4, 8]),
         policy=st.sampled_from(["demand", "fixed", "schedule", "none"]),
         reuse=st.sampled_from(["auto", "reset", "reset", "never"]),
         match=st.sampled_from(["closest", "closest", "closest", "exact", "none"]),
@@ -258,7 +247,7 @@ class AnyOrder(RuleBasedStateMachine):
         busy = len(self._pool._claimed) + len(self._pending) + len([one for one in self._leaving if not one.done()])
         return not self._source.faults and self._memory_bytes is None and busy < self._options["count"] and not self._closed
 
-    @rule(name=st.sampled_from(NAMES), owner=st.sampled_from(OWNERS), wait_s=st.sampled_from([0.5, 20.0, LONG_S]))
+    @rule(name=st.sampled_from(OFTEN), owner=st.sampled_from(OWNERS), wait_s=st.sampled_from([0.5, 20.0, LONG_S]))
     def claim(self, name: str, owner: str, wait_s: float) -> None:
         must_succeed = self._has_room() and wait_s == LONG_S and name != "failing"
 
@@ -299,7 +288,7 @@ class AnyOrder(RuleBasedStateMachine):
             for step, times in self._source.ran.items():
                 assert times - before.get(step, 0) <= 1, f"{step} was run {times - before.get(step, 0)} times for {n} alike"
 
-    @rule(name=st.sampled_from(NAMES), owner=st.sampled_from(OWNERS))
+    @rule(name=st.sampled_from(OFTEN), owner=st.sampled_from(OWNERS))
     def begin_a_claim(self, name: str, owner: str) -> None:
         async def begin() -> None:
             self._pending.append(asyncio.ensure_future(self._claim(name, owner, 60.0)))
@@ -309,7 +298,7 @@ class AnyOrder(RuleBasedStateMachine):
         self._run(begin())
 
     @rule(
-        name=st.sampled_from(NAMES),
+        name=st.sampled_from(OFTEN),
         owner=st.sampled_from(OWNERS),
         steps=st.integers(0, 40),
         after_s=st.sampled_from([0.0, 0.0, 1.05, 6.0, 20.0]),
@@ -379,13 +368,25 @@ class AnyOrder(RuleBasedStateMachine):
     def dirty(self, data: st.DataObject) -> None:
         """Files, a process, a session, /tmp; and what the steps made is spoilt."""
         rollout = self._some(data)
+        self._attempt(rollout, self._use(rollout))
 
-        async def use() -> None:
-            await rollout.handle.run(Write("marker", b"mine"))
-            await rollout.handle.run(Shell("echo x > /tmp/marker; echo spoilt > commit; rm -f deps; sleep 1000 & true"))
-            await rollout.handle.run(Shell("cd /tmp; export MARKER=1", session="main"))
+    async def _use(self, rollout: Rollout) -> None:
+        await rollout.handle.run(Write("marker", b"mine"))
+        await rollout.handle.run(Shell("echo x > /tmp/marker; echo spoilt > commit; rm -f deps; sleep 1000 & true"))
+        await rollout.handle.run(Shell("cd /tmp; export MARKER=1", session="main"))
 
-        self._attempt(rollout, use())
+    @rule(name=st.sampled_from(OFTEN), owner=st.sampled_from(OWNERS), times=st.integers(1, 2))
+    def use_and_return(self, name: str, owner: str, times: int) -> None:
+        """A whole rollout, and at once another that may get the same sandbox."""
+        for _ in range(times):
+            before = len(self._rollouts)
+            self.claim(name, owner, LONG_S)
+            if len(self._rollouts) == before:
+                return
+            rollout = self._rollouts.pop()
+            self._attempt(rollout, self._use(rollout))
+            self._run(self._leave(rollout.handle))
+            self._run(asyncio.sleep(2))
 
     @precondition(lambda self: self._rollouts)
     @rule(data=st.data(), steps=st.one_of(st.none(), st.integers(1, 12)))
@@ -459,16 +460,34 @@ class AnyOrder(RuleBasedStateMachine):
         self._run(self._source.kill(rollout.sandbox.id))
         assert self._attempt(rollout, rollout.handle.run(Shell("true"))) is None, "a dead one answers"
 
-    @rule(data=st.data(), how=st.sampled_from(["killed", "stands still"]))
-    def harm_an_idle_one(self, data: st.DataObject, how: str) -> None:
-        idle = sorted(self._idle())
-        if idle:
-            name = data.draw(st.sampled_from(idle))
-            self._run(self._source.kill(name) if how == "killed" else self._source.stop(name))
+    @rule(name=st.sampled_from(OFTEN), owner=st.sampled_from(OWNERS), how=st.sampled_from(["killed", "stands still"]))
+    def claim_what_is_dead(self, name: str, owner: str, how: str) -> None:
+        self.fill(name, owner, Stage.DEPS)
+        for one in self._idle():
+            self._run(self._source.kill(one) if how == "killed" else self._source.stop(one))
+        self.claim(name, owner, LONG_S)
 
-    @rule(verb=st.sampled_from(FAULTY), fault=st.sampled_from(["hangs", "fails"]))
-    def break_the_source(self, verb: str, fault: str) -> None:
+    @rule(
+        verb=st.sampled_from(FAULTY),
+        fault=st.sampled_from(["hangs", "fails"]),
+        name=st.sampled_from(OFTEN),
+        owner=st.sampled_from(OWNERS),
+        stays=st.booleans(),
+    )
+    def break_the_source(self, verb: str, fault: str, name: str, owner: str, *, stays: bool) -> None:
+        """Somebody claims then, and what is idle cannot all be used."""
         self._source.break_(verb, fault)
+        self.claim(name, owner, 20.0)
+        if not stays:
+            self._source.recover()
+
+    @rule(name=st.sampled_from(OFTEN), owner=st.sampled_from(OWNERS))
+    def reset_lies(self, name: str, owner: str) -> None:
+        """It leaves something behind: nobody may ever see that."""
+        self._source.break_("reset", "lies")
+        self.use_and_return(name, owner, 1)
+        self._source.recover()
+        self.claim(name, owner, LONG_S)
 
     @rule()
     def recover(self) -> None:
@@ -478,13 +497,13 @@ class AnyOrder(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self._run(asyncio.sleep(seconds))
 
-    @rule(name=st.sampled_from(NAMES), owner=st.sampled_from(OWNERS), group=st.integers(1, 3))
+    @rule(name=st.sampled_from(OFTEN), owner=st.sampled_from(OWNERS), group=st.integers(1, 3))
     def expect(self, name: str, owner: str, group: int) -> None:
         self._failing_expects += name == "failing"
         spec = msgspec.structs.replace(spec_of(name, owner), labels={"owner": owner} if owner else {})
         self._run(self._pool.expect([spec], group=group))
 
-    @rule(name=st.sampled_from(NAMES), owner=st.sampled_from(OWNERS), stage=st.sampled_from(list(Stage)))
+    @rule(name=st.sampled_from(OFTEN), owner=st.sampled_from(OWNERS), stage=st.sampled_from(list(Stage)))
     def fill(self, name: str, owner: str, stage: Stage) -> None:
         self._failing_claims += name == "failing"
         spec = msgspec.structs.replace(spec_of(name, owner), labels={"owner": owner} if owner else {})
