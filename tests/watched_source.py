@@ -104,7 +104,7 @@ class WatchedHandle:
 
 
 class WatchedSource:
-    """`faults`: which verbs hang, fail as a substrate does, break as nobody expects ("odd") or say that all is well ("lies")."""
+    """`faults`: which verbs hang, fail as a substrate does, break as nobody expects ("odd") or tell lies ("lies")."""
 
     def __init__(self, **latencies: float) -> None:
         self.fake = FakeSubstrate(**latencies)  # type: ignore[arg-type]

@@ -591,7 +591,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 def test_a_pool_in_any_order() -> None:
     AnyOrder.starts = starts()
-    examples = int(os.environ.get("EXCISE_EXAMPLES", "60"))
+    examples = int(os.environ.get("EXCISE_EXAMPLES", "150"))
     run_state_machine_as_test(
         AnyOrder,
         settings=settings(max_examples=examples, stateful_step_count=25, deadline=None, derandomize=True, database=None),
