@@ -11,11 +11,14 @@ from excise.errors import CapacityError, CreateError, ExciseError, SandboxLost, 
 from excise.spec import Spec, Step
 from excise.substrate import Handle, Snapshot
 from excise.substrates.pool.builds import Build, Builds
+from excise.substrates.pool.closeness import is_switch
 from excise.substrates.pool.making import ALIVE_S, MAKE_S, Making
 from excise.substrates.pool.owners import Owner
 from excise.substrates.pool.shelf import Taken
 from excise.substrates.pool.slots import Held, Slot, Want
+from excise.substrates.pool.state import digest
 from excise.substrates.pool.stock import Stock
+from excise.trace import span
 
 A_MOMENT_S = 1e-6
 SOME = 16
@@ -30,6 +33,8 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     lease_s: float
     labels: Mapping[str, str]
     ends_s: float
+    asked_s: float = 0.0
+    request_id: str = ""
     kind: str = "miss"
     """What was found, as the trace and the figures call it. Who had to wait until one was made missed, whatever came of it."""
     found: int = -1
@@ -45,6 +50,7 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     """One was made for it, and others that wanted the same."""
     build: Build | None = None
     begun_s: float = 0.0
+    """When the sandbox that it gets was looked for; after `asked_s` if an earlier one did not get ready."""
     waits: bool = False
     """For a place, which somebody else has."""
 
@@ -219,26 +225,32 @@ class Claims:
         except (CreateError, SandboxLost):
             if not claim.adopted or is_closed():
                 raise
+            tried = claim.steps
             held = await self._again(claim, held)
-            await self._ready_or_gone(held)
+            for step in filter(is_switch, tried):  # one that fails is as dear as what followed
+                self._stock.costs.note("switch", digest(step), loop.time() - begun_s)
+            return held
         self._note(claim, loop.time() - begun_s)
         return held
 
-    async def _ready_or_gone(self, held: Held) -> None:
-        """Nobody else knows of it yet: if it does not get ready it is closed here."""
-        assert held.handle is not None
-        try:
-            await held.handle.ready()
-        except BaseException:
-            self._stock.drop(held)
-            raise
-
     async def _again(self, claim: Claim, held: Held) -> Held:
-        """What was there before may be to blame: once more, from the beginning."""
+        """What was there before may be to blame: once more, from the beginning. The trace says so: it is another claim."""
         self._stock.drop(held)
         claim.shelf, claim.built, claim.missed, claim.found = False, True, True, -1
-        claim.ends_s = asyncio.get_running_loop().time() + MAKE_S  # whoever waits for `ready` has a deadline of its own
-        return await self.claim(claim)
+        loop = asyncio.get_running_loop()
+        claim.ends_s = loop.time() + MAKE_S  # whoever waits for `ready` has a deadline of its own
+        with span("claim", claim.request_id) as recorded:
+            held = await self.claim(claim)
+            recorded.kind = claim.kind
+        assert held.handle is not None
+        begun_s = loop.time()
+        try:
+            await held.handle.ready()
+        except BaseException:  # nobody else knows of it yet
+            self._stock.drop(held)
+            raise
+        self._note(claim, loop.time() - begun_s)
+        return held
 
     def _note(self, claim: Claim, ready_s: float) -> None:
         """What that cost, where it can be told from what the claim's own commands took."""

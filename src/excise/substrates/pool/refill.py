@@ -11,7 +11,7 @@ from excise.errors import ExciseError
 from excise.substrates.pool.claims import Claim
 from excise.substrates.pool.making import Making
 from excise.substrates.pool.policies.holding import LEAD, targets, worth
-from excise.substrates.pool.policies.leaving import expired
+from excise.substrates.pool.policies.leaving import expired, next_expiry_s
 from excise.substrates.pool.policies.view import Policy, View
 from excise.substrates.pool.pressure import LOOK_AGAIN_S
 from excise.substrates.pool.shelf import Entry
@@ -81,8 +81,7 @@ class Refill:
         loop = asyncio.get_running_loop()
         self._timer, self._planned_s = None, loop.time()
         self._note_arrivals()
-        self._expire()
-        due_s = min(self._fill_up(), self._renew(), self._next_expiry())
+        due_s = min(self._expire(), self._fill_up(), self._renew())
         self._took_s = loop.time() - self._planned_s
         if self._timer is None and due_s < math.inf:
             self._plan_at(max(due_s, self._planned_s + SOON_S))
@@ -108,7 +107,8 @@ class Refill:
                 coming[index : index + 1] = [msgspec.structs.replace(group, count=left)] if left else []
                 return
 
-    def _expire(self) -> None:
+    def _expire(self) -> float:
+        """Close what nobody asks for; when the next is due."""
         stock, idle_s = self._stock, self._stock.settings.idle_s
         view = stock.view()
         for name in expired(view, idle_s):
@@ -125,10 +125,7 @@ class Refill:
         for name in gone:
             if name not in coming:
                 del stock.slots[name]
-
-    def _next_expiry(self) -> float:
-        held = (slot.asked_s for slot in self._stock.slots.values() if slot.idle or slot.template is not None)
-        return min(held, default=math.inf) + self._stock.settings.idle_s
+        return next_expiry_s(view, idle_s)
 
     # ---- refill
 
@@ -173,13 +170,7 @@ class Refill:
         elif settings.policy == "demand":
             # However fast a refill is, who comes finds one only if one is there.
             fixed = {slot.name: 1 for slot in slots if slot.rate_per_s(view.now_s) * MEMORY_S >= OFTEN}
-        return Policy(
-            fixed=fixed,
-            percentile=settings.percentile if settings.policy == "demand" else None,
-            idle_s=settings.idle_s,
-            cap=view.cap,
-            memory_cap_bytes=view.memory_cap_bytes,
-        )
+        return Policy(fixed=fixed, percentile=settings.percentile if settings.policy == "demand" else None)
 
     def _next_group(self, view: View) -> float:
         """When the policy will begin with the next group that is said to come at some time."""

@@ -114,7 +114,7 @@ class Pool:
         try:
             with span("claim", request_id) as recorded:
                 if isinstance(start, Spec):
-                    handle = await self._claim(start, ends_s, lease_s, labels)
+                    handle = await self._claim(start, ends_s, lease_s, labels, request_id)
                 else:
                     handle = await self._of(start, ends_s, lease_s, labels)
                 recorded.kind = "snapshot" if handle.claim is None else handle.claim.kind
@@ -140,10 +140,19 @@ class Pool:
         except TimeoutError:
             raise CreateError(f"{self.address} had not made the sandbox of this request in time; give it longer") from None
 
-    async def _claim(self, spec: Spec, ends_s: float, lease_s: float, labels: Mapping[str, str]) -> PoolHandle:
+    async def _claim(self, spec: Spec, ends_s: float, lease_s: float, labels: Mapping[str, str], request_id: str) -> PoolHandle:
+        asked_s = asyncio.get_running_loop().time()
         want = await self._stock.want(spec)
         owner = Owner(labels.get(OWNER, ""), want.secrets)
-        claim = Claim(want=want, owner=owner, lease_s=lease_s, labels=labels, ends_s=ends_s)
+        claim = Claim(
+            want=want,
+            owner=owner,
+            lease_s=lease_s,
+            labels=labels,
+            ends_s=ends_s,
+            asked_s=asked_s,
+            request_id=request_id,
+        )
         return PoolHandle(self, await self._claims.claim(claim), spec, labels, claim)
 
     async def _of(self, snapshot: Snapshot, ends_s: float, lease_s: float, labels: Mapping[str, str]) -> PoolHandle:
@@ -171,7 +180,7 @@ class Pool:
             self._claimed[handle.id] = handle
         counts = self._stock.counts
         counts.hits[claim.kind] += 1
-        counts.claim_s.append(asyncio.get_running_loop().time() - claim.begun_s)
+        counts.claim_s.append(asyncio.get_running_loop().time() - claim.asked_s)
         self._refill.arrived(claim)
 
     async def take_back(self, handle: PoolHandle) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from typing import Any
 
+import msgspec
 import pytest
 
 from excise.action import Shell
@@ -218,17 +219,38 @@ def test_a_hanging_one_costs_its_bound_and_not_the_deadline() -> None:
 
 
 def test_a_step_that_fails_in_an_adopted_one_is_tried_once_more_from_the_beginning() -> None:
-    fails_here = Step("deps", (Shell("test ! -e spoiled && echo fine > deps"),), Stage.DEPS, share=False)
+    fails_here = Step("deps", (Shell("sleep 1; test ! -e spoiled && echo fine > deps"),), Stage.DEPS, share=False)
     wanted = Spec(steps=(clone("one"), fails_here))
 
     async def body(pool: Pool, _: FakeSubstrate) -> None:
         await pool.fill(wanted, stage=Stage.REPO)
         (idle,) = idle_of(pool)
         await idle.run(Shell("touch spoiled"))
-        handle = await claim(pool, wanted)
+        begun_s = now_s()
+        with recording(Trace()) as trace:
+            handle = await claim(pool, wanted)
+        assert [one.kind for one in trace.spans if one.name == "claim"] == ["repo", "miss"]
+        assert pool.figures().claim_s == (now_s() - begun_s,)
         assert handle.id != idle.id
         assert await read(handle, "deps") == "fine"
         assert (await pool.attach(handle.id)) is handle
+
+    on_pool(body, policy="none", reuse="never")
+
+
+def test_a_switch_that_failed_is_as_dear_as_what_followed() -> None:
+    def commit(name: str) -> Spec:
+        switch = (Shell(f"sleep {SWITCH_S}; false"),)
+        return Spec(steps=(msgspec.structs.replace(clone(name), switch=switch, share=False),))
+
+    async def body(pool: Pool, _: FakeSubstrate) -> None:
+        await pool.fill(commit("one"), 5)
+        first_s = await took_s(pool, commit("two"))
+        assert first_s > SWITCH_S + CLONE_S
+        for number in range(4):
+            await took_s(pool, commit(f"more-{number}"))
+        assert await took_s(pool, commit("three")) < first_s - SWITCH_S / 2
+        assert pool.figures().idle["repo"] > 0
 
     on_pool(body, policy="none", reuse="never")
 

@@ -143,6 +143,18 @@ def test_nothing_is_made_in_advance_under_pressure() -> None:
     on_pool(body, policy="schedule")
 
 
+def test_what_is_said_to_come_and_does_not_is_kept_without_planning_again_and_again() -> None:
+    async def body(pool: Pool, _: FakeSubstrate) -> None:
+        await pool.expect([spec()], group=1)
+        await asyncio.sleep(200)
+        assert pool.figures().idle["deps"] == 1
+        timer = pool._refill._timer
+        assert timer is not None
+        assert timer.when() - asyncio.get_running_loop().time() > 10.0
+
+    on_pool(body, policy="none", idle_s=60.0, lease_s=3000.0)
+
+
 def test_what_nobody_asks_for_expires_templates_too() -> None:
     async def body(pool: Pool, fake: FakeSubstrate) -> None:
         await pool.fill(spec(), 2)

@@ -56,7 +56,3 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """So many of these states, whatever is asked for."""
     percentile: float | None = 0.95
     """Hold enough that this part of all waits for a refill finds one idle; None: do not follow demand."""
-    idle_s: float | None = 600.0
-    """How long a state is held that nobody asked for; None: for ever."""
-    cap: int = 64
-    memory_cap_bytes: int | None = None
