@@ -27,6 +27,7 @@ from excise.plans import RolloutPlan, load_latencies
 from excise.registry import make, names
 from excise.spec import Spec
 from excise.stats.run import Run
+from excise.storage.fresh import FreshImages
 from excise.storage.home import cache_dir
 from excise.storage.image import resolve
 from excise.substrate import Substrate
@@ -78,7 +79,8 @@ async def resume(path: Path, *, tell: Callable[[Progress], None]) -> Run:
             address: await admitted(address, Spec(image=plan.image), closing, named=False)
             for address in dict.fromkeys(cell.address for cell in plan.cells)
         }
-        results = await go_on(path, before, Field(seen=seen, reference=plan.reference), workloads, tell)
+        field = Field(seen=seen, reference=plan.reference, fresh=_fresh(plan.image, closing))
+        results = await go_on(path, before, field, workloads, tell)
     return Run(results)
 
 
@@ -183,7 +185,13 @@ async def _field(request: Request, reference: str | None, named: Sequence[str], 
         if isinstance(seen[address], Admitted):
             floor = address
             break
-    return Field(seen=seen, reference=floor)
+    return Field(seen=seen, reference=floor, fresh=_fresh(request.image, closing))
+
+
+def _fresh(image: str, closing: AsyncExitStack) -> FreshImages:
+    found = FreshImages(image)
+    closing.push_async_callback(found.close)
+    return found
 
 
 async def admitted(address: str, spec: Spec, closing: AsyncExitStack, *, named: bool) -> Admitted | Skipped:

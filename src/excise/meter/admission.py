@@ -7,7 +7,7 @@ import msgspec
 
 from excise.errors import CapacityError, CreateError, ReadyTimeout, SandboxLost
 from excise.meter.null import NullSubstrate
-from excise.meter.places import Recreate
+from excise.meter.places import Recreate, Unpulled
 from excise.meter.privacy import one_line, without_home
 from excise.meter.records import Harness, Skipped
 from excise.meter.trial import roll_out
@@ -33,6 +33,8 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     seen: Mapping[str, Admitted | Skipped]
     reference: str | None
+    fresh: Unpulled | None = None
+    """Where images come from that nobody has; None: there are none."""
 
     @property
     def admitted(self) -> dict[str, Admitted]:

@@ -118,6 +118,7 @@ def bench_of(field: Field, workloads: Mapping[str, Workload], image: str) -> Ben
         workloads=workloads,
         nulls=field.nulls(),
         image=image,
+        fresh=field.fresh,
     )
 
 

@@ -34,6 +34,14 @@ class Place(Protocol):
     async def close(self) -> None: ...
 
 
+class Unpulled(Protocol):
+    """Where images come from that no machine holds."""
+
+    async def next(self) -> str:
+        """The name of another one."""
+        ...
+
+
 def place(reset: Reset, substrate: Substrate, spec: Spec) -> Place:
     """The place for this reset strategy."""
     match reset:

@@ -24,9 +24,13 @@ THINK = "think"
 RESET = "reset"
 """The span name of bringing a sandbox that goes on living back to its start state."""
 
+STAGES = ("accepted", "scheduled", "pulled", "started", "ready")
+"""The span names of a start's parts where a control plane orchestrates it; all but the last lie inside of `create`."""
+
 State = Literal["warm", "cold", "registry", "repo-warm", "deps-warm", "pooled"]
-"""warm: image on this host, its pages cached. cold: the page cache is dropped before the trial. repo-warm: what the workload's
-steps lead to was kept before the first trial. The others: further starts."""
+"""warm: image on this host, its pages cached. cold: the page cache is dropped before the trial. registry: the image is in
+a registry on loopback alone, and create pulls it. repo-warm: what the workload's steps lead to was kept before the first trial.
+The others: starts of claims."""
 ShellMode = Literal["exec", "shell", "login", "session"]
 """exec: actions as the workload says. shell: commands by `sh -c`. login: by `bash -lc`. session: all in one live session."""
 Reset = Literal["recreate", "git", "snapshot", "fork"]

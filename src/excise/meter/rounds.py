@@ -7,12 +7,13 @@ from typing import NamedTuple
 import msgspec
 
 from excise.clock import now_ns
+from excise.errors import SpecError
 from excise.meter import cold, identity
 from excise.meter.answers import Sameness
 from excise.meter.arrivals import intended_ns, until_ns
 from excise.meter.host import Used, between, counters
 from excise.meter.noise import noisy
-from excise.meter.places import Place, place
+from excise.meter.places import Place, Unpulled, place
 from excise.meter.privacy import one_line, without_home
 from excise.meter.records import Cell, Quiet, Trial
 from excise.meter.trial import Conditions, Rollout, roll_out, watch
@@ -28,14 +29,23 @@ class Bench(msgspec.Struct, frozen=True, kw_only=True):
     workloads: Mapping[str, Workload]
     nulls: frozenset[str]
     image: str = "host"
+    fresh: Unpulled | None = None
 
-    def spec(self, cell: Cell) -> Spec:
+    async def image_of(self, cell: Cell) -> str:
+        """What a cell's next rollouts are to be made from: all that begin at once from the same."""
+        if cell.state != "registry":
+            return self.image
+        if self.fresh is None:
+            raise SpecError("state=registry needs a registry, and there is none here")
+        return await self.fresh.next()
+
+    def spec(self, cell: Cell, image: str) -> Spec:
         """Set-up is paid in every rollout, unless the cell's state is that it was done before."""
-        spec = self.workloads[cell.workload].spec(self.image)
+        spec = self.workloads[cell.workload].spec(image)
         return spec if cell.state == "repo-warm" else spec.unshared()
 
-    def place(self, cell: Cell) -> Place:
-        return place(cell.reset, self.substrates[cell.address], self.spec(cell))
+    def place(self, cell: Cell, image: str) -> Place:
+        return place(cell.reset, self.substrates[cell.address], self.spec(cell, image))
 
 
 class Slot(NamedTuple):
@@ -85,8 +95,9 @@ class Rounds:
     async def run(self, slot: Slot) -> list[Trial]:
         """The trials of one slot, a lane each."""
         cell = slot.cell
-        places = [self._place(cell, lane) for lane in range(cell.concurrency)]
-        unprepared = [await _prepared(one) for one in places]
+        image, absent = await self._image(cell)
+        places = [self._place(cell, lane, image) for lane in range(cell.concurrency)]
+        unprepared = [absent or await _prepared(one) for one in places]
         await self._temper(cell, places)
         quiet = await watch(self._quiet_s)
         before = counters()
@@ -128,9 +139,18 @@ class Rounds:
             _, one = self._places.popitem()
             await one.close()
 
-    def _place(self, cell: Cell, lane: int) -> Place:
+    async def _image(self, cell: Cell) -> tuple[str, str | None]:
+        """The image, and if there is none why: that is a failure of these trials, and of no other's."""
+        try:
+            return await self._bench.image_of(cell), None
+        except Exception as error:  # noqa: BLE001 - see above
+            return self._bench.image, without_home(one_line(error))
+
+    def _place(self, cell: Cell, lane: int, image: str) -> Place:
+        if cell.state == "registry":
+            return self._bench.place(cell, image)  # from an image of its own each time, so nothing is kept
         if (cell, lane) not in self._places:
-            self._places[cell, lane] = self._bench.place(cell)
+            self._places[cell, lane] = self._bench.place(cell, image)
         return self._places[cell, lane]
 
     async def _temper(self, cell: Cell, places: Sequence[Place]) -> None:
@@ -138,7 +158,7 @@ class Rounds:
         if cell.state == "cold":
             await asyncio.to_thread(cold.drop_caches)
             self._warm = set()
-        elif self._warm is not None and (cell.address, cell.workload) not in self._warm:
+        elif cell.state != "registry" and self._warm is not None and (cell.address, cell.workload) not in self._warm:
             self._warm.add((cell.address, cell.workload))
             warming = (self._roll_out(cell, one, Conditions(shell=cell.shell)) for one in places)
             await asyncio.gather(*warming)

@@ -12,7 +12,6 @@ from excise.errors import SpecError
 from excise.meter.records import AS_RECORDED, Cell, Reset, ShellMode, State
 
 _UNMADE: dict[State, str] = {
-    "registry": "no substrate fetches its image from a registry for a rollout",
     "deps-warm": "it is a state of claims, which the plan warm has",
     "pooled": "it is a state of claims, which the plans warm, burst and mixed have",
 }
@@ -39,7 +38,7 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         for state in self.states:
             if state in _UNMADE:
                 raise SpecError(
-                    f"state {state!r} cannot be measured of rollouts: {_UNMADE[state]}; use warm, cold or repo-warm"
+                    f"state {state!r} cannot be measured of rollouts: {_UNMADE[state]}; use warm, cold, registry or repo-warm"
                 )
         if any(number < 1 for number in self.concurrencies):
             raise SpecError("a concurrency is the number of rollouts at once: give 1 or more")

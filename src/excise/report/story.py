@@ -13,6 +13,7 @@ from excise.report.facts import Facts, isolates
 from excise.report.figures import decomposition, growth, ladder, starts
 from excise.report.figures.factors import factors
 from excise.report.figures.load import arrivals
+from excise.report.figures.orchestration import orchestration
 from excise.report.latency import latency_notes, latency_table
 from excise.report.notes import notes
 from excise.report.numbers import duration, interval, short
@@ -96,6 +97,7 @@ def story(facts: Facts) -> list[Section]:
     quiet = [tables.every_row(run, run.quiet_rows)] if run.noisy else []
     return [
         Section(place="where", title="Where you pay", parts=[decomposition.decomposition(facts)]),
+        *_orchestration(facts),
         Section(place="actions", title="The action ladder", parts=[ladder.rungs(facts)]),
         _break_even(facts),
         Section(place="calculator", title="Your own numbers", calculator=True),
@@ -123,6 +125,11 @@ def story(facts: Facts) -> list[Section]:
         _missing(facts),
         _method(facts),
     ]
+
+
+def _orchestration(facts: Facts) -> list[Section]:
+    found = orchestration(facts)
+    return [Section(place="control-plane", title="What the control plane takes", parts=found)] if found else []
 
 
 def _break_even(facts: Facts) -> Section:

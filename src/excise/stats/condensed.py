@@ -1,11 +1,12 @@
 """One trial without its spans: what the statistics need of it, a hundredth of the memory."""
 
 from array import array
+from collections.abc import Mapping
 
 import msgspec
 
 from excise.errors import SpecError
-from excise.meter.records import NULL, RESET, THINK, Cell, Quiet, Trial
+from excise.meter.records import NULL, RESET, STAGES, THINK, Cell, Quiet, Trial
 from excise.trace import SETUP
 
 NO_CLOCK = -1
@@ -32,6 +33,8 @@ class Condensed(msgspec.Struct, frozen=True, kw_only=True):
     start_ns: int
     setup_ns: int = 0
     """In results of schemas before 4 it is part of `start_ns`."""
+    stages_ns: Mapping[str, int] = {}
+    """What of `start_ns` each of a control plane's stages took; empty where none made it."""
     reset_ns: int
     cleanup_ns: int
     think_ns: int
@@ -84,7 +87,7 @@ def _impossible(trial: Trial) -> SpecError:
 
 def _condensed(trial: Trial) -> Condensed:
     actions, inside, nulls, null_inside = array("q"), array("q"), array("q"), array("q")
-    sums = dict.fromkeys(("create", "ready", SETUP, RESET, THINK, "cleanup"), 0)
+    sums = dict.fromkeys(("create", SETUP, RESET, THINK, "cleanup", *STAGES), 0)
     for span in trial.spans:
         took = span.end_ns - span.start_ns
         if span.name == "action":
@@ -109,6 +112,7 @@ def _condensed(trial: Trial) -> Condensed:
         wall_ns=trial.wall_ns - trial.apart_ns,
         start_ns=sums["create"] + sums["ready"],
         setup_ns=sums[SETUP],
+        stages_ns={name: sums[name] for name in STAGES} if sums[STAGES[0]] else {},
         reset_ns=sums[RESET],
         cleanup_ns=sums["cleanup"],
         think_ns=sums[THINK],

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from excise.meter.records import Cell
+from excise.meter.records import STAGES, Cell
 from excise.stats.condensed import Condensed
 from excise.stats.decomposition import Terms, decompose
 from excise.stats.estimate import Estimate
@@ -161,4 +161,5 @@ def _values(trial: Condensed, term: Terms) -> dict[str, float]:
         "total": term.total_s,
         "cpu": trial.cpu_s,
         "written": float(trial.written_bytes or 0),
+        **{name: trial.stages_ns.get(name, 0) / 1e9 for name in STAGES},
     }

@@ -65,7 +65,6 @@ GRID = 'kind = "rollout"\n[[grids]]\n'
         (GRID + "lengths = [0]", "give 1 or more"),
         (GRID + "think_s = [-1.0]", "number of seconds from 0"),
         (GRID + 'states = ["pooled"]', "plans warm, burst and mixed"),
-        (GRID + 'states = ["registry"]', "cannot be measured of rollouts"),
         (GRID + 'states = ["deps-warm"]', "cannot be measured of rollouts"),
     ],
 )

@@ -65,8 +65,8 @@ FACTORS = (
         title="Where a rollout starts from",
         axis="start, set-up and cleanup",
         caption="What a rollout pays once, whatever its length: start, set-up and cleanup. Warm: the image is on this host and "
-        "its pages are cached; cold: the page cache is dropped before each trial; repo-warm: what set-up leads to was kept "
-        "before the first trial, in no trial's time",
+        "its pages are cached; cold: the page cache is dropped before each trial; registry: the image is pulled from one on "
+        "loopback; repo-warm: what set-up leads to was kept before the first trial, in no trial's time",
         of=lambda row: None if row.costs is None else row.costs.estimate(lambda line: line.fixed_s),
         levels=STATES,
     ),

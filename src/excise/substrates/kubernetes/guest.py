@@ -25,9 +25,11 @@ from excise.substrates.kubernetes.linking import Reached, reach
 from excise.substrates.kubernetes.options import PullPolicy, Security
 from excise.substrates.kubernetes.pods import Pods
 from excise.substrates.kubernetes.watch import Followed
+from excise.trace import begin_stage
 
 _OWN = ("guest", "guest_image", "link")
 _FAR_S = 10**9
+_LAST_WORD_S = 2.0
 
 
 class KubernetesGuestHandle(GuestHandle):
@@ -38,6 +40,7 @@ class KubernetesGuestHandle(GuestHandle):
         super().__init__(*args, **more)
         self._pods = pods
         self._uid = uid
+        self._ended: asyncio.Future[None] | None = None
 
     def _command(self, action: Command, *, interactive: bool) -> Request:
         if action.user is not None and self._uid != 0:
@@ -49,6 +52,25 @@ class KubernetesGuestHandle(GuestHandle):
     async def renew(self, lease_s: float) -> None:
         self.link.check()
         await self._pods.renew(*pod.split_id(self.id), lease_s)
+
+    async def close(self) -> None:
+        """Nothing that ran inside does so on return: a hang-up alone takes a second on its way through a forwarded port."""
+        if self._ended is None:
+            self._ended = asyncio.ensure_future(self._end_all())
+        await finish(self._close_after(self._ended))
+
+    async def _end_all(self) -> None:
+        """A greeting is answered once every process of the life before is dead."""
+        try:
+            async with asyncio.timeout(_LAST_WORD_S):
+                self.link.greet({}, None, None)
+                await self.link.greeted()
+        except (SandboxLost, TimeoutError):
+            return  # who does not answer is ended with the pod
+
+    async def _close_after(self, ended: "asyncio.Future[None]") -> None:
+        await asyncio.shield(ended)
+        await super().close()
 
 
 class KubernetesGuestSubstrate(EndsWithItsMaker[KubernetesGuestHandle]):
@@ -139,6 +161,7 @@ class KubernetesGuestSubstrate(EndsWithItsMaker[KubernetesGuestHandle]):
             root=spec.user is not None,
         )
         await self._pods.make(manifest, followed, request_id=request_id)
+        begin_stage("ready")  # what is left of a start is the guest's answer, not the control plane's
         try:
             reached = await self._reached(followed, secret)
             return self._handle(followed, spec, reached, capabilities)
