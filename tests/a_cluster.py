@@ -74,6 +74,18 @@ def own_namespace() -> Generator[str]:
     assert left == []
 
 
+def processes_of(uid: str) -> dict[int, bytes]:
+    """What runs of a pod on this host, each with its command line; its own pause is left out."""
+    found: dict[int, bytes] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if uid in (entry / "cgroup").read_text().replace("_", "-"):
+                found[int(entry.name)] = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue  # it ended while we looked
+    return {pid: line for pid, line in found.items() if line and not line.startswith(b"/pause")}
+
+
 async def grant(api: Api, name: str, rules: list[dict[str, Any]], path: Path) -> str:
     """A kubeconfig, at `path`, of a new account that may do just this in the API's namespace."""
     group = "rbac.authorization.k8s.io/v1"

@@ -34,6 +34,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     has nothing for, such as a limit where it has none."""
     stream: bool = False
     """`start`: output as it comes, stdin while it runs, signals."""
+    unread_bytes: int = 16 << 20
+    """At most so much of a process's output is held on its way while nobody reads it; then the process itself stops."""
     sessions: bool = False
     pty: bool = False
     attach: bool = False
@@ -60,8 +62,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     def has(self, name: str) -> bool:
         """Whether the ability called `name` (a field of this record) is there."""
-        if name not in self.__struct_fields__ or name in ("kernel", "versions"):
-            known = sorted(set(self.__struct_fields__) - {"kernel", "versions"})
+        known = sorted(set(self.__struct_fields__) - {"kernel", "versions", "unread_bytes"})
+        if name not in known:
             raise SpecError(f"no ability is called {name!r}; there are: {', '.join(known)}")
         return bool(getattr(self, name))
 

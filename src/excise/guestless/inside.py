@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from excise.guestless.process import GuestlessProcess
 
 STDERR = 2
+Lost = Callable[[str], Awaitable[SandboxLost]]
+"""Why a sandbox is no more, if the engine says so; given what was seen of it from here."""
 
 
 class Wire(Protocol):
@@ -50,9 +52,16 @@ class Inside:
     """One running sandbox, reached by `start`, and the actions in flight in it."""
 
     def __init__(
-        self, start: Callable[[Start], Awaitable[Wire]], *, root: str = "", callers_fault: tuple[str, ...] = ()
+        self,
+        start: Callable[[Start], Awaitable[Wire]],
+        *,
+        root: str = "",
+        callers_fault: tuple[str, ...] = (),
+        lost: Lost | None = None,
     ) -> None:
+        """`lost`: who can say why nothing runs in the sandbox any more, better than the exec that found it out."""
         self._start = start
+        self._lost = lost
         self._root = root
         """How root is called, where an exec can be root's."""
         self.callers_fault = callers_fault
@@ -82,8 +91,12 @@ class Inside:
             wire.close()
         if stream.ended is None:
             reason = (said + stream.rest()).decode("utf-8", "replace").strip()
-            raise SandboxLost(f"nothing runs in the sandbox any more: {reason}")
+            raise await self.lost(f"nothing runs in the sandbox any more: {reason or 'its exec said nothing'}")
         return Observation(exit_code=stream.ended.exit_code, stdout=said)
+
+    async def lost(self, otherwise: str) -> SandboxLost:
+        """The error to raise; `otherwise`: what the exec itself showed."""
+        return SandboxLost(otherwise) if self._lost is None else await self._lost(otherwise)
 
     async def counts(self) -> Counts:
         """What the limits did so far. An answer also shows that the sandbox lives; without one it is SandboxLost."""

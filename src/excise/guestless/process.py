@@ -149,7 +149,7 @@ class GuestlessProcess:
             end = self._end(ended.exit_code, ended.counts)
             return Observation(end=end, exit_code=ended.exit_code, still_running=ended.still_running)
         if self._began is None:
-            return self._never_began()
+            return await self._never_began()
         # The wrapping shell shrugs off every signal it can: without a last word it was killed, or the container was.
         return Observation(end=self._end(_KILLED, await self._inside.counts()), exit_code=_KILLED)
 
@@ -160,12 +160,12 @@ class GuestlessProcess:
             return End.OUT_OF_MEMORY
         return End.OUT_OF_PIDS if exit_code and after.max > before.max else End.EXITED
 
-    def _never_began(self) -> Observation:
+    async def _never_began(self) -> Observation:
         said = self._streams["stdout"].prologue.decode("utf-8", "replace").strip()
         if any(fault in said for fault in self._inside.callers_fault):
             self._put("stderr", f"{said}\n".encode())
             return Observation(exit_code=126)
-        raise SandboxLost(f"the action could not be started: {said or 'the engine hung up'}")
+        raise await self._inside.lost(f"the action could not be started: {said or 'the engine hung up'}")
 
     def _expire(self) -> None:
         self._expiring = asyncio.create_task(self._kill_expired())

@@ -1,5 +1,6 @@
 """One pod as a Handle."""
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 
 from excise.action import Action, Batch, Command, Exec, Observation, Shell
@@ -12,13 +13,14 @@ from excise.guestless.tar import download, upload
 from excise.handles import Readiness, Undeclared, environment, finish, run_batch
 from excise.spec import Spec
 from excise.substrate import Capabilities, Process, require_command
-from excise.substrates.kubernetes import pod
+from excise.substrates.kubernetes import events, pod
 from excise.substrates.kubernetes.api import Object
 from excise.substrates.kubernetes.pods import Pods
 from excise.substrates.kubernetes.refusals import Forbidden
 from excise.substrates.kubernetes.watch import Followed
 from excise.substrates.kubernetes.wire import Boot, PodWire
 
+_LAST_EXEC_S = 5.0
 # What the runtime says of a request no sandbox could carry out; everything else it says is its own trouble.
 _CALLERS_FAULT = ("executable file not found", "no such file or directory", "permission denied")
 
@@ -48,7 +50,9 @@ class KubernetesHandle(Undeclared):
         self._followed = followed
         self._on_close = on_close
         self._readiness = Readiness(ready=ready)
-        self._inside = Inside(self._exec, callers_fault=_CALLERS_FAULT)
+        self._leaves = followed is None
+        """Something may run that no action waits for; of what another client left, nothing is known."""
+        self._inside = Inside(self._exec, callers_fault=_CALLERS_FAULT, lost=self._lost)
         self._actions = Actions(
             self._inside,
             variables=lambda action: environment({}, self._spec, action),
@@ -101,10 +105,13 @@ class KubernetesHandle(Undeclared):
         if isinstance(action, Batch):
             return await run_batch(self, action)
         self._check(action)
-        return await self._actions.run(action)
+        seen = await self._actions.run(action)
+        self._leaves |= seen.still_running
+        return seen
 
     async def start(self, action: Command) -> Process:
         self._check(action)
+        self._leaves = True
         return await self._actions.start(action)
 
     def _check(self, action: Action) -> None:
@@ -127,7 +134,22 @@ class KubernetesHandle(Undeclared):
     async def close(self) -> None:
         await finish(self._remove(self._actions.let_go()))
 
+    async def _end_all(self) -> None:
+        """Every process of the sandbox but its first, at once: the node would do it some seconds after the API forgot the pod."""
+        try:
+            async with asyncio.timeout(_LAST_EXEC_S):
+                stream = await self._pods.api.exec(self._name, pod.CONTAINER, ("sh", "-c", "kill -9 -1"), stdin=False)
+                try:
+                    while await stream.frame() is not None:
+                        pass
+                finally:
+                    stream.close()
+        except (SubstrateError, TimeoutError):
+            return  # what takes no exec is ended with its pod
+
     async def _remove(self, live: tuple[GuestlessProcess, ...]) -> None:
+        if (self._leaves or live) and (self._followed is None or events.loss(self._followed.pod) is None):
+            await self._end_all()
         await self._pods.remove(self._name, self._uid, self._followed)
         if self._on_close is not None:
             self._on_close(self)

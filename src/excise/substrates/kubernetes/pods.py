@@ -4,7 +4,8 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from excise.clock import now_ns
@@ -137,11 +138,10 @@ class Pods:
         """Why the sandbox is no more, by its pod's own status; `otherwise` if that shows nothing."""
         try:
             async with asyncio.timeout(_TOLD_S):
-                if followed is not None:
+                if followed is not None and _is_shown(followed, self.client):
                     return await followed.until(_loss)
-                there = await self.api.get("pods", name)
-                same = there is not None and there["metadata"]["uid"] == uid
-                return events.loss(there if same else None) or SandboxLost(otherwise)
+                async with self._alone(name) as seen:
+                    return await seen.until(lambda pod: _loss(pod) if _uid(pod.pod) == uid else events.loss(None))
         except TimeoutError:
             return SandboxLost(otherwise)
         except ExciseError as error:
@@ -165,20 +165,27 @@ class Pods:
     async def _until_gone(self, there: Object) -> None:
         """Somebody's finalizer, or a kubelet, is still at it: a watch on this one says when they are done."""
         name, uid = there["metadata"]["name"], there["metadata"]["uid"]
-        own = PodWatch(self.api, "", fields=f"metadata.name={name}", hears=False)
-        followed = own.follow(name)
-        followed.show(there)
         try:
-            async with asyncio.timeout(_GONE_S):
-                await own.start()
+            async with asyncio.timeout(_GONE_S), self._alone(name, there) as followed:
                 await followed.until(lambda seen: seen.gone or _uid(seen.pod) != uid or None)
         except TimeoutError:
             holds = ", ".join(there["metadata"].get("finalizers") or ()) or "its node"
             raise SubstrateError(
                 f"the pod {name} is being deleted, and {holds} held it for {_GONE_S:g} s: look there"
             ) from None
+
+    @asynccontextmanager
+    async def _alone(self, name: str, there: Object | None = None) -> AsyncGenerator[Followed]:
+        """One pod by a watch of its own: whose it is does not matter. `there`: as it was seen last."""
+        watch = PodWatch(self.api, "", fields=f"metadata.name={name}", hears=False)
+        followed = watch.follow(name)
+        if there is not None:
+            followed.show(there)
+        try:
+            await watch.start()
+            yield followed
         finally:
-            await own.close()
+            await watch.close()
 
     async def collect(self) -> tuple[str, ...]:
         """Delete the pods, of either path, whose lease ran out, and say which; then the policy if nothing needs it."""
@@ -207,6 +214,12 @@ def _ready_or_refused(followed: Followed) -> bool | None:
     if (error := events.refusal(followed)) is not None:
         raise error
     return (followed.pod is not None and events.is_started(followed.pod)) or None
+
+
+def _is_shown(followed: Followed, client: str) -> bool:
+    """Whether our watch tells of it: one that another client took over has lost our label, and is shown to that one."""
+    labels: Mapping[str, str] = (followed.pod or {"metadata": {}})["metadata"].get("labels") or {}
+    return followed.gone or labels.get(pod.CLIENT) == client
 
 
 def _loss(followed: Followed) -> SandboxLost | None:

@@ -2,11 +2,9 @@
 
 import re
 import secrets
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from excise.errors import SandboxLost
-from excise.guestless.inside import Start
+from excise.guestless.inside import Lost, Start
 from excise.guestless.wrapper import MARKER
 
 if TYPE_CHECKING:
@@ -35,8 +33,6 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_SETTABLE = frozenset({"UID", "EUID", "PPID", "BASHOPTS", "SHELLOPTS", "BASH_VERSINFO"})
 """In some shells: `env` sets them for a program."""
 _PLAIN = re.compile(r"[\x20-\x7e]*")
-
-Lost = Callable[[str], Awaitable[SandboxLost]]
 
 
 class Boot:
