@@ -27,6 +27,17 @@ def same_making(one: Spec, other: Spec) -> bool:
     return one is other or all(getattr(one, field) == getattr(other, field) for field in _MADE_WITH)
 
 
+def same_terms(was: Spec, spec: Spec) -> bool:
+    """Whether nothing of a sandbox of `was` changes and nothing is run in it: there is nothing to refuse, nor to do.
+
+    Most claims of a warm pool are such, and come many at once.
+    """
+    if spec.steps or spec.repo is not None or spec.deps is not None or spec.boot or spec.secrets or was.secrets:
+        return False
+    terms = was.limits == spec.limits and was.network == spec.network and was.build_network == spec.build_network
+    return terms and was.isolation == spec.isolation and spec.needs <= was.needs and same_making(was, spec)
+
+
 def _changed(was: Spec, spec: Spec, capabilities: Capabilities) -> set[str]:
     """The terms that are not the same."""
     found = {name for name in Limits.__struct_fields__ if getattr(was.limits, name) != getattr(spec.limits, name)}

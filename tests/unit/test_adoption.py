@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from excise.action import Shell
-from excise.adoption import require_adoption, same_making
+from excise.adoption import require_adoption, same_making, same_terms
 from excise.errors import SpecError
 from excise.spec import Allow, Limits, Mount, Secret, Spec, Step
 from excise.substrate import Capabilities
@@ -77,6 +77,32 @@ def test_what_is_equal_is_no_change() -> None:
     require_adoption(was, now, msgspec.structs.replace(RIGID, background=True), "x")
     with pytest.raises(SpecError, match="cannot change secrets"):
         require_adoption(was, Spec(limits=Limits(pids=64), secrets={"KEY": Secret("other")}), RIGID, "x")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"limits": Limits(pids=7)},
+        {"network": "open"},
+        {"build_network": "open"},
+        {"secrets": {"KEY": Secret("value")}},
+        {"env": {"A": "1"}},
+        {"image": "other"},
+        {"isolation": "own"},
+        {"needs": frozenset({"attach"})},
+        {"steps": (FETCH,)},
+        {"repo": "https://host/x@1"},
+        {"deps": "install"},
+        {"boot": (Shell("true"),)},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_terms_are_the_same_only_if_there_is_nothing_to_do(changes: dict[str, Any]) -> None:
+    was = Spec(needs=frozenset({"adopts"}), steps=(FETCH,))
+    assert same_terms(was, Spec(labels={"owner": "me"}, ready=(Shell("true"),)))
+    assert not same_terms(was, Spec(**changes))
+    if "secrets" in changes:
+        assert not same_terms(msgspec.structs.replace(was, **changes), Spec())
 
 
 def test_a_build_network_of_no_steps_is_no_change() -> None:

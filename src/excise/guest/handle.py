@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from excise.action import KEEP_ALL, Action, Batch, Command, Exec, FileAction, List, Observation, Read, Shell, Stat
-from excise.adoption import require_adoption
+from excise.adoption import require_adoption, same_terms
 from excise.errors import SandboxLost, SpecError
 from excise.guest import encode, wire
 from excise.guest.exchange import Collected, Exchange, Held, Request
@@ -91,6 +91,10 @@ class GuestHandle(Undeclared):
     async def adopt(self, spec: Spec) -> None:
         async with self._readying:
             self.link.check()
+            if self._is_ready and same_terms(self._made_of, spec):
+                self._remain(spec)
+                self._adopted, self._is_ready = True, False
+                return
             require_adoption(self._made_of, spec, self._capabilities, self._address)
             self._require_fit(spec)
             try:
@@ -106,6 +110,10 @@ class GuestHandle(Undeclared):
     def _made_of(self) -> Spec:
         """The spec as it was asked for."""
         return self._spec
+
+    def _remain(self, spec: Spec) -> None:
+        """A sandbox of `spec`, which it is already but for ready commands and labels."""
+        self._spec = spec
 
     def _require_fit(self, spec: Spec) -> None:
         """Refuse what this one sandbox has nothing for."""

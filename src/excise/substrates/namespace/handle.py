@@ -52,6 +52,10 @@ class NamespaceHandle(GuestHandle):
     def _made_of(self) -> Spec:
         return self._states.start.spec
 
+    def _remain(self, spec: Spec) -> None:
+        super()._remain(spec)
+        self._states.start = self._states.start._replace(spec=spec)
+
     def _require_fit(self, spec: Spec) -> None:
         self._limiting.require(spec.limits)
         self._way.require(*phases(spec, built=not spec.all_steps()))

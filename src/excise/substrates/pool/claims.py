@@ -116,6 +116,10 @@ class Claims:
 
     def _taken(self, claim: Claim) -> Taken[Held] | None:
         stock, want = self._stock, claim.want
+        same = stock.shelf.take_same(want.state, want.fit, claim.owner)
+        if same is not None:
+            stock.taken(same)
+            return Taken(same, (), 0.0, want.depth)
         # Where there is no place for a new one, any idle one is better than waiting; and what was made for it is its own.
         full = stock.places.count >= stock.places.count_cap
         fresh_s = math.inf if full or claim.built else self._fresh_s(want)
@@ -125,7 +129,7 @@ class Claims:
         return taken
 
     def _fresh_s(self, want: Want) -> float:
-        """What a create is expected to take; never less than taking one that holds the very state.
+        """What a create is expected to take; never less than an adoption.
 
         Else one slow adoption would keep idle sandboxes from being tried, and measured, ever again.
         """

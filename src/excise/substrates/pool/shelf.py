@@ -151,6 +151,15 @@ class Shelf(Generic[P]):
         self._templates -= entry.template
         return entry
 
+    def take_same(self, want: State, fit: str, owner: Owner) -> Entry[P] | None:
+        """An idle one that holds the very state, taken: nothing is nearer, so nothing is compared."""
+        for each in _owners(owner):
+            if alike := self._states.get((_Place(fit, each, False), want.keys[-1])):
+                (entry,) = alike.last()
+                self.remove(entry.id)
+                return entry
+        return None
+
     def take_closest(self, want: State, fit: str, owner: Owner, costs: Costs, fresh_s: float) -> Taken[P] | None:
         """The entry with the least expected seconds to `want`, taken; None if `fresh_s`, a create, is no worse."""
         places = self._places(fit, owner)
@@ -174,8 +183,8 @@ class Shelf(Generic[P]):
         return Taken(best, path(best.state, want), best_s, depth(best.state, want))
 
     def _places(self, fit: str, owner: Owner) -> list[_Place]:
-        """Where that lies which `owner` may have: what is nobody's, what is theirs, what saw the same secrets."""
-        owners = (None, Owner(owner.name), owner) if owner.secrets else (None, owner)
+        """Where that lies which `owner` may have."""
+        owners = _owners(owner)
         places = [_Place(fit, each, False) for each in owners]
         if self._templates:
             places.extend([_Place(fit, each, True) for each in owners])
@@ -191,6 +200,11 @@ class Shelf(Generic[P]):
                 yield from alike.last()
             elif self._match == "closest" and (family := self._families.get((place, want.families[done]))):
                 yield from max(family.last(SIBLINGS_SEEN), key=len).last()
+
+
+def _owners(owner: Owner) -> tuple[Owner | None, ...]:
+    """Whose `owner` may have: what is nobody's, what is theirs, what saw the same secrets."""
+    return (None, Owner(owner.name), owner) if owner.secrets else (None, owner)
 
 
 def _extra_s(entry: Entry[P], want: State, costs: Costs) -> float:

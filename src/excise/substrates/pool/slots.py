@@ -9,6 +9,7 @@ import msgspec
 from excise.adoption import ABILITY
 from excise.spec import Spec
 from excise.substrate import Capabilities, Handle, Snapshot, require
+from excise.substrates.pool.closeness import Depth, depth
 from excise.substrates.pool.owners import Owner, Owners
 from excise.substrates.pool.settings import FLOOR_BYTES
 from excise.substrates.pool.shelf import Entry
@@ -49,6 +50,8 @@ class Want(NamedTuple):
     """Without steps and labels: what a sandbox that has the whole state takes on."""
     shared: bool
     """Identical ones are made once, and the others of it."""
+    depth: Depth
+    """Of a hit on the very state."""
 
 
 class Wants:
@@ -76,7 +79,7 @@ class Wants:
             and all(step.share for step in state.steps)
         )
         fit = fit_of(spec, capabilities.adopts, secrets)
-        want = Want(spec, state, fit, secrets, spec.with_steps(()), shared)
+        want = Want(spec, state, fit, secrets, spec.with_steps(()), shared, depth(state, state))
         if len(self._known) >= MOST_WANTS:
             self._known.clear()
         self._known[id(spec)] = want

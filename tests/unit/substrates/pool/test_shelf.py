@@ -95,6 +95,17 @@ class Shelved(RuleBasedStateMachine):
         if not taken.entry.template:
             del self.there[taken.entry.id]
 
+    @rule(want=STATES, fit=FITS, owner=OWNERS)
+    def take_same(self, want: State, fit: str, owner: Owner) -> None:
+        alike = [one for one in self.there.values() if one.state.key == want.key and not one.template]
+        taken = self.shelf.take_same(want, fit, owner)
+        if taken is None:
+            assert not any(may_have(one, fit, owner) for one in alike)
+            return
+        assert taken in alike
+        assert may_have(taken, fit, owner)
+        del self.there[taken.id]
+
     @rule(name=consumes(ids))
     def remove(self, name: str) -> None:
         assert self.shelf.remove(name) is self.there.pop(name, None)
