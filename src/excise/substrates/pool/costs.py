@@ -29,6 +29,8 @@ GUESSES_S: dict[Kind, float] = {
 LAST = 9
 """How many measurements a median is of: enough to forget one that was slow, few enough to follow a host that became so."""
 MOST_KEYS = 4096
+TRIES = 3
+"""Switches are tried so often before they are judged: one that was slow would else be the last, for what is dear is not chosen."""
 
 
 class Costs:
@@ -54,8 +56,13 @@ class Costs:
 
     def seconds(self, kind: Kind, key: str) -> float:
         last = self._by_key.get((kind, key)) or self._by_kind.get(kind)
-        if last is not None:
-            return last.median_s
+        if last is None:
+            return self._guess_s(kind)
+        if kind == "switch" and self._by_kind[kind].count < TRIES:
+            return min(last.median_s, self._guess_s(kind))
+        return last.median_s
+
+    def _guess_s(self, kind: Kind) -> float:
         clones = self._by_kind.get("repo") if kind == "switch" else None
         # A guess beside measured clones would keep the first switch from ever being tried, and so from being measured.
         return GUESSES_S[kind] if clones is None else clones.median_s * GUESSES_S["switch"] / GUESSES_S["repo"]
@@ -98,6 +105,10 @@ class _Last:
     def __init__(self) -> None:
         self._row: deque[float] = deque(maxlen=LAST)
         self.median_s = 0.0
+
+    @property
+    def count(self) -> int:
+        return len(self._row)
 
     def add(self, seconds: float) -> None:
         self._row.append(seconds)

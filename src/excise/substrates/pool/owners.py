@@ -2,12 +2,16 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from excise.spec import Secret
+from excise.action import Exec, Shell
+from excise.spec import Secret, Step
 
 LABEL = "owner"
+_CREDENTIALS = re.compile(r"https?://[^/\s@'\"$]+@|[a-z][a-z0-9+.-]*://[^/\s:@'\"$]*:[^/\s@'\"]+@", re.IGNORECASE)
+"""In an address: a name or token before the host of a web server, a password before that of any other."""
 
 
 class Owner(NamedTuple):
@@ -16,6 +20,16 @@ class Owner(NamedTuple):
     name: str = ""
     secrets: bytes = b""
     """Empty for none; else a digest that nobody outside of this pool can make, so that it tells nothing of the values."""
+
+
+def shows_credentials(step: Step) -> bool:
+    """Whether it fetches with a name or password that stands in an address: what it leads to is its owner's."""
+    for action in step.actions:
+        if isinstance(action, Exec | Shell):
+            words = (action.script,) if isinstance(action, Shell) else action.argv
+            if any(_CREDENTIALS.search(word) for word in (*words, *action.env.values())):
+                return True
+    return False
 
 
 class Owners:

@@ -10,7 +10,7 @@ from excise.adoption import ABILITY
 from excise.spec import Spec
 from excise.substrate import Capabilities, Handle, Snapshot, require
 from excise.substrates.pool.closeness import Depth, depth
-from excise.substrates.pool.owners import Owner, Owners
+from excise.substrates.pool.owners import Owner, Owners, shows_credentials
 from excise.substrates.pool.settings import FLOOR_BYTES
 from excise.substrates.pool.shelf import Entry
 from excise.substrates.pool.state import State, ahead, fit_of, state_of
@@ -52,6 +52,8 @@ class Want(NamedTuple):
     """Identical ones are made once, and the others of it."""
     depth: Depth
     """Of a hit on the very state."""
+    public: int
+    """After so many steps it is anybody's: the next one is shown a secret, or an address with a password in it."""
 
 
 class Wants:
@@ -79,7 +81,7 @@ class Wants:
             and all(step.share for step in state.steps)
         )
         fit = fit_of(spec, capabilities.adopts, secrets)
-        want = Want(spec, state, fit, secrets, spec.with_steps(()), shared, depth(state, state))
+        want = Want(spec, state, fit, secrets, spec.with_steps(()), shared, depth(state, state), _public(state, secrets))
         if len(self._known) >= MOST_WANTS:
             self._known.clear()
         self._known[id(spec)] = want
@@ -142,8 +144,15 @@ class Slot:
 
 
 def owner_of(want: Want, done: int, owner: str) -> Owner | None:
-    """Whose a state is by being made: a secret's owner's once a step saw it."""
-    return Owner(owner, want.secrets) if want.secrets and done else None
+    """Whose a state is by being made: its owner's once a step was shown what is not for all."""
+    return Owner(owner, want.secrets) if done > want.public else None
+
+
+def _public(state: State, secrets: bytes) -> int:
+    if secrets:
+        return 0
+    shown = (done for done, step in enumerate(state.steps) if shows_credentials(step))
+    return next(shown, len(state.steps))
 
 
 def slot_name(want: Want, done: int, owner: Owner | None) -> str:

@@ -7,7 +7,7 @@ import pytest
 from excise.action import Shell
 from excise.spec import Spec, Stage, Step
 from excise.substrates.pool.closeness import switch_of
-from excise.substrates.pool.costs import GUESSES_S, LAST, Costs
+from excise.substrates.pool.costs import GUESSES_S, LAST, TRIES, Costs
 from excise.substrates.pool.state import digest, state_of
 
 
@@ -86,5 +86,16 @@ def test_the_first_switch_is_guessed_from_clones_that_were_measured() -> None:
     first, second = Spec(repo="u@1", deps="d").all_steps()
     costs.note_steps((first, second), 0.35)
     assert costs.step_s(switch_of(first)) < costs.step_s(first) < 0.1
-    costs.note_steps((switch_of(first),), 0.2)
+    for _ in range(TRIES):
+        costs.note_steps((switch_of(first),), 0.2)
     assert costs.step_s(switch_of(first)) == 0.2
+
+
+def test_one_slow_switch_is_not_the_last() -> None:
+    costs = Costs()
+    costs.note("repo", "clone", 1.0)
+    for _ in range(2):
+        costs.note("switch", "slow", 60.0)
+        assert costs.seconds("switch", "slow") == costs.seconds("switch", "another") == 0.4
+    costs.note("switch", "slow", 60.0)
+    assert costs.seconds("switch", "another") == 60.0

@@ -8,7 +8,7 @@ import pytest
 from excise.action import Shell
 from excise.errors import SandboxLost
 from excise.sandbox import Sandbox
-from excise.spec import Secret, Spec, Step
+from excise.spec import Secret, Spec, Stage, Step
 from excise.substrate import Change, Snapshot
 from excise.substrates.fake import FakeSubstrate
 from excise.substrates.fake.handle import FakeHandle
@@ -95,6 +95,32 @@ def test_measured_costs_decide() -> None:
     assert used(create_s=2.0, close_s=1.0, action_s=0.0) == (5, 0)
     # Every verb of a reset and of its verification takes longer here than a create from the template and a close.
     assert used(create_s=0.0, close_s=0.0, action_s=3.0)[1] >= 4
+
+
+@pytest.mark.parametrize(
+    ("url", "public"),
+    [
+        ("https://name:word@host/x.git", False),
+        ("https://token@host/x.git", False),
+        ("ssh://git:word@host/x.git", False),
+        ("ssh://git@host/x.git", True),
+        ("git@host:x.git", True),
+        ("https://host/x@y.git", True),
+        ("https://host:8443/x.git", True),
+    ],
+)
+def test_what_was_fetched_by_an_address_with_a_password_is_its_owners(url: str, public: bool) -> None:
+    step = Step("repo", (Shell("sleep 5; echo one > commit", env={"url": url}),), Stage.REPO)
+
+    async def body(pool: Pool, _: FakeSubstrate) -> None:
+        await pool.fill(Spec(steps=(step,), labels={"owner": "me"}))
+        theirs = await claim(pool, Spec(steps=(step,)), owner="they")
+        assert pool.figures().hits["repo"] == int(public)
+        await claim(pool, Spec(steps=(step,)), owner="me")
+        assert pool.figures().hits["repo"] == 1
+        await theirs.close()
+
+    on_pool(body, policy="none", reuse="never")
 
 
 def test_it_never_crosses_to_another_owner() -> None:
