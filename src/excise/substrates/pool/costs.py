@@ -30,7 +30,7 @@ LAST = 9
 """How many measurements a median is of: enough to forget one that was slow, few enough to follow a host that became so."""
 MOST_KEYS = 4096
 TRIES = 3
-"""Switches are tried so often before they are judged: one that was slow would else be the last, for what is dear is not chosen."""
+"""Switches are tried so often before they are judged: what is dear is not chosen, and one that was slow would be the last."""
 
 
 class Costs:
