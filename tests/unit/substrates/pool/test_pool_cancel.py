@@ -85,6 +85,14 @@ async def template(pool: Pool, source: WatchedSource) -> None:
     await pool.settled()
 
 
+async def template_of_the_repository(pool: Pool, source: WatchedSource) -> None:
+    await pool.fill(spec(), stage=Stage.REPO)
+    for entry in pool._stock.shelf:
+        if not entry.template:
+            pool._stock.remove(entry)
+    await pool.settled()
+
+
 async def dead(pool: Pool, source: WatchedSource) -> None:
     await pool.fill(spec(), 2)
     for name in list(source.living):
@@ -130,6 +138,7 @@ CASES = {
     "a repository, and the rest for itself": (repository, rollout(ALONE), {}),
     "one that fails and another": (spoiled, rollout(BROKEN), {}),
     "a template": (template, rollout(spec()), {}),
+    "a template that is not whole": (template_of_the_repository, rollout(spec()), {}),
     "dead ones": (dead, rollout(spec()), {}),
     "secrets and boot commands": (image, rollout(TOKEN), {}),
     "no place but an idle one's": (full, rollout(spec()), {}),

@@ -241,7 +241,7 @@ class AnyOrder(RuleBasedStateMachine):
             pass
         else:
             assert isinstance(error, ExciseError | TimeoutError), repr(error)
-            assert not must_succeed, repr(error)
+            assert not must_succeed, f"{error!r} {self._pool.figures()}"
 
     def _has_room(self) -> bool:
         busy = len(self._pool._claimed) + len(self._pending) + len([one for one in self._leaving if not one.done()])
@@ -466,6 +466,12 @@ class AnyOrder(RuleBasedStateMachine):
         for one in self._idle():
             self._run(self._source.kill(one) if how == "killed" else self._source.stop(one))
         self.claim(name, owner, LONG_S)
+
+    @rule(name=st.sampled_from(NAMES), other=st.sampled_from(NAMES), owner=st.sampled_from(OWNERS))
+    def claim_what_is_near(self, name: str, other: str, owner: str) -> None:
+        """Whatever is idle, and whatever leads from there."""
+        self.fill(name, owner, Stage.DEPS)
+        self.claim(other, owner, LONG_S)
 
     @rule(
         verb=st.sampled_from(FAULTY),
