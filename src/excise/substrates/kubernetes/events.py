@@ -10,6 +10,8 @@ from excise.substrates.kubernetes.watch import Followed
 _LONGEST = 600
 _SPARE_S = 0.5
 _WRONG_IMAGE = re.compile(r"not found|manifest unknown|denied|unauthorized|authentication required|no match for platform", re.I)
+_WRONG_PROGRAM = re.compile(r"\bexec\b|chdir|not found|no such file|permission denied", re.I)
+"""Of a container that could not be started: by what its image holds. Anything else is the node's, as a kubelet that was killed."""
 _NO_ROOM = ("OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage", "Evicted", "Preempting", "NodeShutdown")
 _NODE_LOST = ("NodeLost", "DeletionByTaintManager", "DeletionByPodGC", "NodeNotReady")
 
@@ -98,7 +100,7 @@ def _ended_early(ended: Mapping[str, Any], one: Mapping[str, Any]) -> ExciseErro
     reason, said = ended.get("reason", ""), _short(ended.get("message"))
     if reason == "OOMKilled":
         return SpecError("limits.memory_bytes is too little for any program: raise it")
-    if reason in ("StartError", "ContainerCannotRun"):
+    if reason in ("StartError", "ContainerCannotRun") and _WRONG_PROGRAM.search(said):
         return SpecError(f"no program starts with this spec's image {one.get('image')!r}: it must hold sh ({said})")
     return CreateError(f"the container {one.get('name')!r} ended at once ({reason}, {ended.get('exitCode')}): {said}")
 

@@ -14,8 +14,9 @@ from excise.substrates.namespace import request
 from excise.substrates.namespace.request import Answer
 
 _SHORTAGE = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EAGAIN, errno.EUSERS})
+_OWNERS = "map the owners of"
 _OF_THE_SPEC = (
-    ("map the owners of", "keep images (EXCISE_HOME) and what is mounted on ext4, xfs or btrfs; a tmpfs needs Linux 6.3"),
+    (_OWNERS, "keep images (EXCISE_HOME) and what is mounted on ext4, xfs or btrfs; a tmpfs needs Linux 6.3"),
     ("show the device", "name a character device"),
     ("show /", "there the image must have a directory for a directory, a file for a file, and no link to nowhere"),
     ("make /", "choose another workdir or target, where a directory can be made"),
@@ -33,7 +34,15 @@ _CONTAINER_FLAGS = "--security-opt seccomp=unconfined --security-opt systempaths
 _APPARMOR_FLAG = " --security-opt apparmor=unconfined"
 _FIRST_SUBORDINATE = 100000
 _SUBORDINATES = 65536
-_POD = "a pod: hostUsers false, and securityContext with seccompProfile type Unconfined and procMount Unmasked"
+_POD = (
+    "a pod: hostUsers false, and securityContext with seccompProfile type Unconfined and procMount Unmasked; "
+    "or, where the runtime has no user namespaces, privileged true and runAsUser 1000"
+)
+_NOT_ROOT = (
+    "this is a container, whose own files are an overlay, and root's sandboxes map the owners of what they show: run as "
+    "another user (docker run --user 1000; a pod: securityContext runAsUser 1000), or use another image than host, with "
+    "EXCISE_HOME on a volume of ext4, xfs or btrfs"
+)
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +60,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """A seccomp filter is on us: a container's."""
     proc_is_masked: bool = False
     """Something is mounted over a part of /proc: a container's."""
+    root_is_overlay: bool = False
+    """What lies at / is an overlay: a container's."""
     launcher: str = "excise-launch"
 
 
@@ -80,7 +91,7 @@ def not_started(error: OSError) -> SubstrateError:
 def not_made(answer: Answer, seen: Facts) -> ExciseError:
     """This one could not be made."""
     number = answer.number(request.TAG_ERRNO)
-    if (remedy := _remedy(answer.text(request.TAG_STEP), number)) is not None:
+    if (remedy := _remedy(answer.text(request.TAG_STEP), number, seen)) is not None:
         return SpecError(f"namespace could not make this sandbox: {_words(answer)}; {remedy}")
     if number in (errno.EPERM, errno.EACCES):
         rule = explain(number, seen)
@@ -91,10 +102,12 @@ def not_made(answer: Answer, seen: Facts) -> ExciseError:
     return kind(f"namespace could not make a sandbox: {_words(answer)}")
 
 
-def _remedy(step: str, number: int) -> str | None:
+def _remedy(step: str, number: int, seen: Facts) -> str | None:
     """What would have to be another in the spec, if that is what could not be made."""
     if number in _SHORTAGE | {errno.EPERM, errno.EACCES}:
         return None
+    if step.startswith(_OWNERS) and seen.is_root and seen.root_is_overlay:
+        return _NOT_ROOT
     if _MOUNTED_BELOW in step:
         return "name a directory without any; instead of the image host, which borrows /usr, build one: `excise image build`"
     for beginning, remedy in _OF_THE_SPEC:
@@ -156,6 +169,7 @@ def more_uids(subuid: str | None = None) -> str:
 def facts(launcher: str) -> Facts:
     """Read from the machine now; nothing is tried."""
     status = _read("/proc/self/status") or ""
+    mounts = [line.split() for line in (_read("/proc/self/mountinfo") or "").splitlines()]
     most = _read("/proc/sys/user/max_user_namespaces") or "1"  # where it is hidden, it is not known to be the rule
     return Facts(
         is_root=os.geteuid() == 0,
@@ -164,7 +178,8 @@ def facts(launcher: str) -> Facts:
         apparmor_denies=_read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1",
         apparmor_profile=_profile(),
         filtered="\nSeccomp:\t2" in status,
-        proc_is_masked=any(line.split()[4].startswith("/proc/") for line in (_read("/proc/self/mountinfo") or "").splitlines()),
+        proc_is_masked=any(mount[4].startswith("/proc/") for mount in mounts),
+        root_is_overlay=any(mount[4] == "/" and mount[mount.index("-") + 1] == "overlay" for mount in mounts),
         launcher=launcher,
     )
 

@@ -76,6 +76,7 @@ def test_a_pod_that_cannot_be_set_up(said: str, kind: type[ExciseError] | None) 
     ("ended", "kind", "words"),
     [
         ({"reason": "StartError", "exitCode": 128, "message": 'exec: "sh": not found'}, SpecError, "must hold sh"),
+        ({"reason": "StartError", "exitCode": 128, "message": "create shim task: context canceled"}, CreateError, "canceled"),
         ({"reason": "OOMKilled", "exitCode": 137}, SpecError, "memory_bytes"),
         ({"reason": "Error", "exitCode": 3, "message": "no"}, CreateError, "ended at once"),
     ],

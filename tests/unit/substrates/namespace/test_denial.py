@@ -67,6 +67,23 @@ def test_this_machine_can_be_asked() -> None:
     assert seen.most_user_namespaces is None or seen.most_user_namespaces >= 0
 
 
+def test_root_in_a_container_is_told_to_be_another() -> None:
+    """Its own files cannot be mapped, so the flags that let a container mount are not enough for root."""
+    answer = failed(1, b"map the owners of /usr: its file system cannot be idmapped", errno.EINVAL)
+    inside = Facts(is_root=True, most_user_namespaces=9, root_is_overlay=True)
+    error = denial.not_made(answer, inside)
+    assert type(error) is SpecError
+    assert "docker run --user 1000; a pod: securityContext runAsUser 1000" in str(error)
+    for other in (Facts(most_user_namespaces=9, root_is_overlay=True), Facts(is_root=True, most_user_namespaces=9)):
+        assert "runAsUser" not in str(denial.not_made(answer, other))
+
+
+def test_a_container_of_an_older_runtime_has_a_remedy_too() -> None:
+    assert (
+        "privileged true and runAsUser 1000" in denial.explain(errno.EPERM, Facts(most_user_namespaces=9, filtered=True)).remedy
+    )
+
+
 def test_cannot_run_says_step_rule_and_remedy() -> None:
     error = denial.cannot_run(failed(0, b"clone", errno.EPERM), PLAIN)
     assert type(error) is SubstrateError
