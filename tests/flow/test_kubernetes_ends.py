@@ -97,7 +97,9 @@ def test_who_did_not_make_a_sandbox_is_told_why_it_was_lost(namespace: str) -> N
             name = pod.split_id(made.id)[0]
 
             async def began() -> bool | None:
-                return len([1 for line in processes_of(pod.split_id(made.id)[1]).values() if b"sleep\000300" in line]) == 3 or None
+                return (
+                    len([1 for line in processes_of(pod.split_id(made.id)[1]).values() if b"sleep\000300" in line]) == 3 or None
+                )
 
             await eventually(began, "the actions do not run")
             body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}

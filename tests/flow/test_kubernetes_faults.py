@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from a_cluster import Between, admin, as_kubeconfig, eventually, own_namespace, registry
+from a_cluster import Between, admin, as_kubeconfig, eventually, own_namespace, processes_of, registry
 from excise.api import connect
 from excise.errors import CapacityError, CreateError, SandboxLost, SpecError, SubstrateError
 from excise.sandbox import Sandbox
@@ -167,32 +167,22 @@ def images(
         _ctr(places(), "images", "remove", *held)
 
 
-def test_images_that_do_not_come_are_told_apart(namespace: str, images: Images) -> None:
-    """At once, for a kubelet takes its time: one that is not there, one that may not be pulled, a pull that breaks off."""
-
-    async def scenario() -> None:
-        host = f"localhost:{images.between.port}"
-        with Between(images.port) as cutting:
-            cutting.cut_after_bytes = 8192
-            broken = images.fresh().replace(host, f"localhost:{cutting.port}")
-            absent = r"small:none' cannot be pulled \(.*not found.*name one that is there"
-            never = "does not hold the image .* may not pull it"
-            await asyncio.gather(
-                refused(namespace, Spec(image=f"{host}/small:none"), SpecError, absent),
-                refused(namespace, Spec(image=images.fresh()), SpecError, never, options="&pull_policy=Never"),
-                refused(namespace, Spec(image=broken), CreateError, r"cannot be pulled \(Failed to pull.*try again"),
-            )
-
-    asyncio.run(scenario())
+async def wrong_image(namespace: str, images: Images) -> None:
+    name = f"localhost:{images.between.port}/small:none"
+    says = r"small:none' cannot be pulled \(.*not found.*name one that is there"
+    await refused(namespace, Spec(image=name), SpecError, says)
 
 
-def test_a_pull_that_takes_too_long_says_so(namespace: str, images: Images) -> None:
-    images.between.delay_s = 30.0
-    try:
-        says = r"made no sandbox in 5 s.*image is being pulled: .*small:"
-        asyncio.run(refused(namespace, Spec(image=images.fresh()), CreateError, says, deadline_s=5))
-    finally:
-        images.between.delay_s = 0.0
+async def image_that_may_not_be_pulled(namespace: str, images: Images) -> None:
+    says = "does not hold the image .* may not pull it"
+    await refused(namespace, Spec(image=images.fresh()), SpecError, says, options="&pull_policy=Never")
+
+
+async def pull_that_breaks_off(namespace: str, images: Images) -> None:
+    with Between(images.port) as cutting:
+        cutting.cut_after_bytes = 8192
+        name = images.fresh().replace(f"localhost:{images.between.port}", f"localhost:{cutting.port}")
+        await refused(namespace, Spec(image=name), CreateError, r"cannot be pulled \(Failed to pull.*try again")
 
 
 # ---- no sandbox any more
@@ -237,31 +227,26 @@ async def delete(api: Api, box: Sandbox) -> None:
     await api.delete("pods", _name(box))
 
 
-def test_evicted_overfull_and_deleted_pods_are_lost(namespace: str) -> None:
-    """At once: by the Eviction API, by the kubelet for its ephemeral storage, by somebody's hand."""
-
-    async def scenario() -> None:
-        await asyncio.gather(
-            lost(namespace, evict, r"(pod was deleted \(EvictionByEvictionAPI\)|pod was evicted)"),
-            lost(namespace, overfill, r"evicted from its node: .*(ephemeral|storage)", options="&ephemeral_storage=10Mi"),
-            lost(namespace, delete, "pod (was deleted|is gone)"),
-        )
-
-    asyncio.run(scenario())
+async def evicted(namespace: str, _: Images) -> None:
+    await lost(namespace, evict, r"(pod was deleted \(EvictionByEvictionAPI\)|pod was evicted)")
 
 
-def test_a_pod_whose_memory_files_fill_is_lost_and_commands_before_are_not(namespace: str) -> None:
+async def overfull(namespace: str, _: Images) -> None:
+    """By the kubelet, for its ephemeral storage."""
+    await lost(namespace, overfill, r"evicted from its node: .*(ephemeral|storage)", options="&ephemeral_storage=10Mi")
+
+
+async def deleted(namespace: str, _: Images) -> None:
+    await lost(namespace, delete, "pod (was deleted|is gone)")
+
+
+async def memory_full_of_files(namespace: str, _: Images) -> None:
     """What no kill frees: a command that fills it is told so, and then the container's first process has none either."""
-
-    async def scenario() -> None:
-        address = f"kubernetes+guest?namespace={namespace}"
-        spec = Spec(limits=Limits(memory_bytes=32 * MIB))
-        async with connect(address) as substrate, Sandbox(substrate, spec, ttl_s=120) as box:
-            assert not (await box.run("head -c 60000000 /dev/zero > /dev/shm/much")).ok
-            with pytest.raises(SandboxLost, match=r"killed for lack of memory \(OOMKilled, its limit is"):
-                await box.run(["true", "x" * (12 * MIB)])  # which the first process must take in
-
-    asyncio.run(scenario())
+    address, spec = f"kubernetes+guest?namespace={namespace}", Spec(limits=Limits(memory_bytes=32 * MIB))
+    async with connect(address) as substrate, Sandbox(substrate, spec, ttl_s=120) as box:
+        assert not (await box.run("head -c 60000000 /dev/zero > /dev/shm/much")).ok
+        with pytest.raises(SandboxLost, match=r"killed for lack of memory \(OOMKilled, its limit is"):
+            await box.run(["true", "x" * (12 * MIB)])  # which the first process must take in
 
 
 CLIENT = """
@@ -278,30 +263,78 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("path", PATHS)
-def test_a_killed_clients_pods_are_collected(namespace: str, path: str) -> None:
+async def killed_client(namespace: str, path: str) -> None:
     address = f"{path}?namespace={namespace}"
     lease_s = 600.0 if "+guest" in path else 0.5  # a guest ends with its client, whatever its lease
-    with subprocess.Popen([sys.executable, "-c", CLIENT, address, str(lease_s)], stdout=subprocess.PIPE, text=True) as client:
-        assert client.stdout is not None
-        made = client.stdout.readline().strip()
-        client.send_signal(signal.SIGKILL)
+    client = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CLIENT, address, str(lease_s), stdout=asyncio.subprocess.PIPE
+    )
+    assert client.stdout is not None
+    made = (await client.stdout.readline()).decode().strip()
+    client.send_signal(signal.SIGKILL)
+    await client.wait()
+    async with connect(address) as substrate, admin(namespace) as api:
 
-    async def collected() -> None:
-        async with connect(address) as substrate, admin(namespace) as api:
+        async def taken() -> bool | None:
+            return made in await substrate.collect() or None
 
-            async def taken() -> bool | None:
-                return made in await substrate.collect() or None
+        await eventually(taken, "it was not collected")
+        assert await api.get("pods", pod.split_id(made)[0]) is None
 
-            await eventually(taken, "it was not collected")
-            assert await api.get("pods", pod.split_id(made)[0]) is None
 
-    asyncio.run(collected())
+Scenario = Callable[[str, Images], Awaitable[None]]
+FAULTS: dict[str, Scenario] = {
+    "an image that is not there": wrong_image,
+    "an image that may not be pulled": image_that_may_not_be_pulled,
+    "a pull that breaks off": pull_that_breaks_off,
+    "evicted by the API": evicted,
+    "evicted for its storage": overfull,
+    "deleted by somebody": deleted,
+    "memory full of files": memory_full_of_files,
+    "a killed client": lambda namespace, _: killed_client(namespace, "kubernetes"),
+    "a killed client of guests": lambda namespace, _: killed_client(namespace, "kubernetes+guest"),
+}
+
+
+@pytest.fixture(scope="module")
+def ended(namespace: str, images: Images) -> dict[str, BaseException | None]:
+    """How each fault ended, all at once: a kubelet takes its time over every one of them."""
+
+    async def all_at_once() -> list[BaseException | None]:
+        return await asyncio.gather(*(fault(namespace, images) for fault in FAULTS.values()), return_exceptions=True)
+
+    return dict(zip(FAULTS, asyncio.run(all_at_once()), strict=True))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_told_as_what_it_is(ended: dict[str, BaseException | None], fault: str) -> None:
+    if (wrong := ended[fault]) is not None:
+        raise wrong
+
+
+def test_a_pull_that_takes_too_long_says_so(namespace: str, images: Images) -> None:
+    images.between.delay_s = 30.0
+    try:
+        says = r"made no sandbox in 8 s.*image is being pulled: .*small:"
+        asyncio.run(refused(namespace, Spec(image=images.fresh()), CreateError, says, deadline_s=8))
+    finally:
+        images.between.delay_s = 0.0
+
+
+async def _lost_both(boxes: list[Sandbox], kill: Callable[[], None]) -> None:
+    running = [asyncio.ensure_future(box.run(["sleep", "300"])) for box in boxes]
+    await asyncio.gather(*(box.run("true") for box in boxes))
+    kill()
+    async with asyncio.timeout(DEADLINE_S):
+        then = [box.run(["true"]) for box in boxes]
+        for ended in await asyncio.gather(*running, *then, return_exceptions=True):
+            assert isinstance(ended, SandboxLost)
 
 
 def test_a_killed_kubelet_loses_its_sandboxes_and_leaves_nothing(namespace: str) -> None:
     """Both at once, for it takes its time; then the kubelet is started again, and takes their containers away."""
     cluster = Path(__file__).parents[2]
+    made: list[str] = []
 
     async def both() -> None:
         async with (
@@ -310,15 +343,9 @@ def test_a_killed_kubelet_loses_its_sandboxes_and_leaves_nothing(namespace: str)
             Sandbox(guest, ttl_s=120) as one,
             Sandbox(plain, ttl_s=120) as other,
         ):
-            running = [asyncio.ensure_future(box.run(["sleep", "300"])) for box in (one, other)]
-            await asyncio.gather(one.run("true"), other.run("true"))
-            os.kill(_record("kubelet"), signal.SIGKILL)
-            async with asyncio.timeout(DEADLINE_S):
-                for ended in await asyncio.gather(*running, return_exceptions=True):
-                    assert isinstance(ended, SandboxLost)
-                for box in (one, other):
-                    with pytest.raises(SandboxLost):
-                        await box.run(["true"])
+            made.extend(pod.split_id(box.id)[1] for box in (one, other))
+            assert all(_running(uid) for uid in made)
+            await _lost_both([one, other], lambda: os.kill(_record("kubelet"), signal.SIGKILL))
 
     try:
         asyncio.run(both())
@@ -329,7 +356,23 @@ def test_a_killed_kubelet_loses_its_sandboxes_and_leaves_nothing(namespace: str)
         async with connect(f"kubernetes?namespace={namespace}") as plain, Sandbox(plain, ttl_s=60) as box:
             assert (await box.run("echo back")).text == "back\n"
 
+        async def clear() -> bool | None:
+            return not any(_running(uid) or processes_of(uid) for uid in made) or None
+
+        async with admin(namespace) as api:
+            assert (await api.list("pods")).get("items") == []
+        await eventually(clear, "the kubelet left containers of pods that were removed while it was away")
+
     asyncio.run(scenario())
+
+
+def _running(uid: str) -> set[str]:
+    """The containers of a pod that run on its node; what ended is swept away once a minute."""
+    from cluster.images import _ctr  # pyright: ignore[reportPrivateUsage]
+    from cluster.places import places
+
+    of_pod = _ctr(places(), "containers", "list", "--quiet", f'labels."io.kubernetes.pod.uid"=={uid}')
+    return set(of_pod.split()) & set(_ctr(places(), "tasks", "list", "--quiet").split())
 
 
 def _record(part: str) -> int:
