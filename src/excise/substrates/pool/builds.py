@@ -45,9 +45,13 @@ class Build:
         slot, stock = self._slot, self._stock
         self.placed = False
         stock.require_room(slot)
-        held = await stock.place(slot.size_bytes)
-        while held is None:
-            held = await stock.place(slot.size_bytes, first=True)
+        slot.unplaced = True
+        try:
+            held = await stock.place(slot.size_bytes)
+            while held is None:
+                held = await stock.place(slot.size_bytes, first=True)
+        finally:
+            slot.unplaced = False
         self.placed = True
         await self._making.fill(slot, held)
 

@@ -101,6 +101,8 @@ class Slot:
         self.idle: dict[str, Entry[Held]] = {}
         self.template: Entry[Held] | None = None
         self.filling = 0
+        self.unplaced = False
+        """What is to be made for them has no place yet: then one of this very state that came meanwhile makes room for it."""
         self.promised = 0
         """Claims that wait until one was made: it makes no room for others before they have looked."""
         self.size_bytes = FLOOR_BYTES
@@ -115,6 +117,11 @@ class Slot:
         """Whether a snapshot of it can be had: one that failed is not tried with every sandbox."""
         self._rate_per_s = 0.0
         self._rate_at_s = 0.0
+
+    @property
+    def spoken_for(self) -> int:
+        """How many of the idle make no room for others."""
+        return 0 if self.unplaced else self.promised
 
     @property
     def title(self) -> str:

@@ -210,8 +210,8 @@ class Stock:
     def view(self, *, idle: bool = False, templates: bool = True) -> View:
         """What policies see: every state by its slot's name; `idle`: only those of which one is that nobody was promised."""
         now_s = asyncio.get_running_loop().time()
-        seen = (slot for slot in self.slots.values() if not idle or len(slot.idle) > slot.promised)
-        states = {slot.name: self._seen(slot, now_s, slot.promised if idle else 0) for slot in seen}
+        seen = (slot for slot in self.slots.values() if not idle or len(slot.idle) > slot.spoken_for)
+        states = {slot.name: self._seen(slot, now_s, slot.spoken_for if idle else 0) for slot in seen}
         kept = ((slot, slot.template) for slot in self.slots.values() if slot.template is not None and templates)
         states.update((slot.name + _TEMPLATE, self._seen_template(slot, entry, now_s)) for slot, entry in kept)
         return View(

@@ -440,3 +440,14 @@ def test_a_sandbox_that_turns_out_larger_than_its_place_does_not_break_the_cap(m
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.run(run())
     assert 2 << 20 < most <= memory_bytes
+
+
+def test_one_of_the_very_state_that_comes_while_a_build_waits_for_its_place_does_not_stand_in_its_way() -> None:
+    async def body(pool: Pool, source: WatchedSource) -> None:
+        async with Sandbox(pool, Spec(env={"A": "b"})):
+            filling = asyncio.ensure_future(pool.fill(spec()))
+            await asyncio.sleep(1)
+            async with Sandbox(pool, spec(), wait_s=200):  # long before what is idle expires
+                await filling
+
+    on_watched(body, count=2)
