@@ -75,3 +75,22 @@ def test_a_sibling_becomes_the_commit_that_was_asked_for_and_forgets_its_own(
             assert pool.figures().hits["sibling"] == 1
 
     asyncio.run(body())
+
+
+def test_what_is_near_is_still_taken_after_a_create_was_measured(runs_here: Callable[[str], None]) -> None:
+    """Steps that are run in every sandbox are measured where the source keeps those that are not."""
+    runs_here("namespace")
+
+    async def body() -> None:
+        async with Pool("namespace", policy="none", reuse="never", pressure=False) as pool:
+            task, fix = await commits_of(pool)
+            async with Sandbox(pool, spec(task)):
+                pass
+            assert pool.figures().hits["image"] == 0
+            for given, depth in ((fix, Stage.DEPS), (task, Stage.REPO)):
+                await pool.fill(spec(given), stage=depth)
+                async with Sandbox(pool, spec(task)):
+                    pass
+            assert (pool.figures().hits["sibling"], pool.figures().hits["repo"]) == (1, 1)
+
+    asyncio.run(body())

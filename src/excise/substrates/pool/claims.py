@@ -15,7 +15,7 @@ from excise.substrates.pool.closeness import is_switch
 from excise.substrates.pool.making import ALIVE_S, MAKE_S, Making
 from excise.substrates.pool.owners import Owner
 from excise.substrates.pool.shelf import Taken
-from excise.substrates.pool.slots import Held, Slot, Want
+from excise.substrates.pool.slots import Held, Slot, Want, is_kept
 from excise.substrates.pool.state import digest
 from excise.substrates.pool.stock import Stock
 from excise.trace import span
@@ -49,8 +49,8 @@ class Claim(msgspec.Struct, eq=False, kw_only=True):
     built: bool = False
     """One was made for it, and others that wanted the same."""
     build: Build | None = None
-    begun_s: float = 0.0
-    """When the sandbox that it gets was looked for; after `asked_s` if an earlier one did not get ready."""
+    made_s: float | None = None
+    """What the source's create took, where it had to."""
     waits: bool = False
     """For a place, which somebody else has."""
 
@@ -66,7 +66,6 @@ class Claims:
 
     async def claim(self, claim: Claim) -> Held:
         """A sandbox, whose `ready` has yet to be awaited; CapacityError or CreateError by the claim's deadline."""
-        claim.begun_s = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout_at(claim.ends_s):
                 while True:
@@ -259,12 +258,13 @@ class Claims:
     def _note(self, claim: Claim, ready_s: float) -> None:
         """What that cost, where it can be told from what the claim's own commands took."""
         spec, state, stock = claim.want.spec, claim.want.state, self._stock
-        if not claim.steps or spec.boot or spec.ready:
+        if spec.boot or spec.ready:
             return
-        if claim.adopted or not stock.capabilities.keeps_steps:
+        if claim.made_s is not None:
+            kept = is_kept(state, stock.capabilities)
+            stock.costs.note_made(state, claim.made_s, claim.made_s + ready_s, kept=kept)
+        elif claim.steps:
             stock.costs.note_steps(claim.steps, ready_s)
-        if not claim.adopted:
-            stock.costs.note("fresh", state.key, asyncio.get_running_loop().time() - claim.begun_s)
 
     # ---- a new one
 
@@ -298,7 +298,7 @@ class Claims:
         begun_s = loop.time()
         claim.adopted, claim.steps, claim.kind = False, want.state.steps, "miss"
         await self._create(claim, held, want.spec)
-        stock.costs.note("create", want.state.image, loop.time() - begun_s)
+        claim.made_s = loop.time() - begun_s
         return held
 
     async def _place(self, claim: Claim, slot: Slot | None) -> Held | None:

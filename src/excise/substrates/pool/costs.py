@@ -40,6 +40,8 @@ class Costs:
         self._most_keys = most_keys
         self._by_key: OrderedDict[tuple[Kind, str], _Last] = OrderedDict()
         self._by_kind: dict[Kind, _Last] = {}
+        self._kept: set[str] = set()
+        """States of which a source that keeps steps has all."""
 
     def note(self, kind: Kind, key: str, seconds: float) -> None:
         """One measurement of `key`: a step's digest, a state's key, an image's name."""
@@ -78,6 +80,21 @@ class Costs:
         for step, part in zip(steps, expected, strict=True):
             self.note(kind_of(step), digest(step), seconds * part / whole if whole > 0 else seconds / len(steps))
 
+    def note_made(self, state: State, create_s: float, whole_s: float, *, kept: bool) -> None:
+        """A create by the source and all steps. `kept`: what the steps led to is kept there, and not run again.
+
+        The first one ran them, and says nothing of those to come; the others say nothing of what the steps take.
+        """
+        if kept and state.key not in self._kept:
+            if len(self._kept) > self._most_keys:
+                self._kept.clear()
+            self._kept.update(state.keys)
+            return
+        self.note("create", state.image, whole_s if kept else create_s)
+        self.note("fresh", state.key, whole_s)
+        if state.steps and not kept:
+            self.note_steps(state.steps, whole_s - create_s)
+
     def step_s(self, step: Step) -> float:
         return self.seconds(kind_of(step), digest(step))
 
@@ -94,7 +111,8 @@ class Costs:
         """A create by the source and all steps, as it was seen of this state, or in sum."""
         if self.measured("fresh", want.key):
             return self.seconds("fresh", want.key)
-        return self.seconds("create", want.image) + self.rest_s(want, 0)
+        kept = (done for done in range(len(want.steps), 0, -1) if want.keys[done] in self._kept)
+        return self.seconds("create", want.image) + self.rest_s(want, next(kept, 0))
 
 
 class _Last:

@@ -12,7 +12,7 @@ from excise.looking.usage import usage
 from excise.spec import Spec, Step
 from excise.substrate import Handle, Snapshot
 from excise.substrates.pool.settings import FLOOR_BYTES
-from excise.substrates.pool.slots import Held, Slot
+from excise.substrates.pool.slots import Held, Slot, is_kept
 from excise.substrates.pool.stock import Stock
 
 ALIVE_S = 2.0
@@ -125,10 +125,8 @@ class Making:
         if template is not None:
             stock.costs.note("template", slot.state.key, now_s - begun_s)
             return handle
-        stock.costs.note("create", slot.state.image, created_s - begun_s)
-        stock.costs.note("fresh", slot.state.key, now_s - begun_s)
-        if slot.state.steps and not stock.capabilities.keeps_steps:
-            stock.costs.note_steps(slot.state.steps, now_s - created_s)
+        kept = is_kept(slot.state, stock.capabilities)
+        stock.costs.note_made(slot.state, created_s - begun_s, now_s - begun_s, kept=kept)
         return handle
 
     async def _grown(self, slot: Slot, held: Held, steps: tuple[Step, ...]) -> Handle:

@@ -150,6 +150,11 @@ class Slot:
         return msgspec.structs.replace(made, secrets=secrets, needs=needs)
 
 
+def is_kept(state: State, capabilities: Capabilities) -> bool:
+    """Whether the source itself keeps what the steps lead to, and runs them once."""
+    return capabilities.keeps_steps and bool(state.steps) and all(step.share for step in state.steps)
+
+
 def owner_of(want: Want, done: int, owner: str) -> Owner | None:
     """Whose a state is by being made: its owner's once a step was shown what is not for all."""
     return Owner(owner, want.secrets) if done > want.public else None

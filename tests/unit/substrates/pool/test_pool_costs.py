@@ -99,3 +99,22 @@ def test_one_slow_switch_is_not_the_last() -> None:
         assert costs.seconds("switch", "slow") == costs.seconds("switch", "another") == 0.4
     costs.note("switch", "slow", 60.0)
     assert costs.seconds("switch", "another") == 60.0
+
+
+def test_what_the_source_keeps_is_run_once() -> None:
+    costs, want = Costs(), state_of(Spec(repo="u@1", deps="d"))
+    costs.note("create", want.image, 0.01)
+    costs.note_made(want.upto(1), 4.0, 5.0, kept=True)
+    assert costs.fresh_s(want) == pytest.approx(0.01 + GUESSES_S["deps"])
+    costs.note_made(want, 30.0, 40.0, kept=True)
+    assert costs.fresh_s(want) == 0.01
+    costs.note_made(want, 0.02, 0.03, kept=True)
+    assert costs.fresh_s(want) == 0.03
+    assert costs.rest_s(want, 1) == GUESSES_S["deps"]
+
+
+def test_what_is_run_each_time_says_what_its_steps_take() -> None:
+    costs, want = Costs(), state_of(Spec(repo="u@1", deps="d"))
+    costs.note_made(want, 0.5, 1.5, kept=False)
+    assert costs.fresh_s(want) == 1.5
+    assert costs.rest_s(want, 0) == pytest.approx(1.0)
