@@ -20,7 +20,7 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,7 +69,7 @@ class Scene(NamedTuple):
     spec: Spec
     wait_s: float = WAIT_S
     befalls: Callable[[int, Sandbox], Awaitable[None]] | None = None
-    meanwhile: Callable[[asyncio.Event], Awaitable[None]] | None = None
+    meanwhile: Callable[[asyncio.Event], Coroutine[Any, Any, None]] | None = None
     """Told when the first sandbox is ready."""
     fills: bool = False
     works_s: int = 1

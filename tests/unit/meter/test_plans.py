@@ -75,7 +75,7 @@ def test_a_wrong_plan_is_one_sentence(tmp_path, text, sentence):
 
 
 def test_a_plan_that_is_not_there_is_refused_with_those_that_are():
-    with pytest.raises(SpecError, match="the package has: bench, burst, fig1"):
+    with pytest.raises(SpecError, match="the package has: bench, burst, cluster, fig1"):
         load("nosuch")
 
 

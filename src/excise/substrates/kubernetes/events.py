@@ -11,7 +11,7 @@ _LONGEST = 600
 _SPARE_S = 0.5
 _WRONG_IMAGE = re.compile(r"not found|manifest unknown|denied|unauthorized|authentication required|no match for platform", re.I)
 _WRONG_PROGRAM = re.compile(r"\bexec\b|chdir|not found|no such file|permission denied", re.I)
-"""Of a container that could not be started: by what its image holds. Anything else is the node's, as a kubelet that was killed."""
+"""Of a container that could not be started: what its image lacks. Anything else is the node's, as when a kubelet was killed."""
 _NO_ROOM = ("OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage", "Evicted", "Preempting", "NodeShutdown")
 _NODE_LOST = ("NodeLost", "DeletionByTaintManager", "DeletionByPodGC", "NodeNotReady")
 
