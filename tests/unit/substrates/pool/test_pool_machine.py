@@ -46,7 +46,7 @@ def install(lock: str | None, *, share: bool = True) -> Step:
     return Step("deps", (Shell(f"ran deps-{lock}; sleep 30; echo {lock} > deps"),), Stage.DEPS, share=share, lock=lock)
 
 
-FETCH = Step("fetch", (Shell("ran fetch; sleep 3; printf $TOKEN > fetched"),), Stage.REPO)
+FETCH = Step("fetch", (Shell('ran fetch; sleep 3; printf "$TOKEN" > fetched'),), Stage.REPO)
 UPON = Step("built", (Shell("ran built; sleep 4; cat commit > built"),), Stage.DEPS)
 """It depends on the commit below it, and has no lock: no sibling's will do."""
 
@@ -573,6 +573,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if not hasattr(self, "_pool"):
+            self._loop.close()
             return
         self._source.recover()
 
