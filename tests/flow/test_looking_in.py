@@ -17,7 +17,9 @@ import pytest
 
 import excise
 from excise.api import record
+from excise.errors import SandboxLost, SpecError
 from excise.looking.door import name_of
+from excise.looking.find import opened
 from excise.looking.names import short
 from excise.sandbox import Sandbox
 from excise.spec import Secret, Spec
@@ -482,3 +484,18 @@ def test_an_ordinary_user_looks_into_his_own_and_root_into_all(namespace: str, o
             assert (await command("shell", name, "--", "echo", "seen")).out == "seen\n"
 
     asyncio.run(main())
+
+
+def test_a_visitor_asks_the_sandbox_whether_it_lives_and_makes_it_nothing_else(address: str) -> None:
+    async def body() -> None:
+        async with Sandbox(address) as box:
+            await box.run("true")
+            async with opened(box.id) as visit:
+                await visit.alive()
+                with pytest.raises(SpecError, match="its owner's to say"):
+                    await visit.adopt(Spec())
+                await box.close()
+                with pytest.raises(SandboxLost):
+                    await visit.alive()
+
+    asyncio.run(body())

@@ -9,12 +9,13 @@ from typing import TypeVar
 
 import msgspec
 
-from excise.action import Action, Command, Event, Exit, Keep, Observation, Output
+from excise.action import Action, Command, Event, Exit, Keep, Observation, Output, Stat
 from excise.errors import SandboxLost, SpecError
 from excise.handles import Undeclared, finish, observe
 from excise.looking import records
 from excise.looking.door import credentials
 from excise.looking.records import About
+from excise.spec import Spec
 from excise.substrate import Change, Process, Snapshot
 
 PATIENCE_S = 5.0
@@ -100,6 +101,13 @@ class Visit(Undeclared):
 
     async def ready(self) -> None:
         """It has been since before we came."""
+
+    async def alive(self) -> None:
+        """Not its owner's word: the sandbox is asked."""
+        await self.run(Stat("/"))
+
+    async def adopt(self, spec: Spec) -> None:
+        raise SpecError(f"what it is to be, of {spec.image} or not, is its owner's to say")
 
     async def run(self, action: Action) -> Observation:
         async with self._line() as owner:
