@@ -17,6 +17,6 @@ def stages_s(row: Row) -> dict[str, Estimate]:
     def mean(name: str) -> Estimate:
         return blocks.estimate(lambda sums: sums[name] / sums["rollouts"], POSITIVE)
 
-    found = {name: mean(name) for name in STAGES if blocks.sums[name]}
+    found = {name: mean(name) for name in STAGES if blocks.sums[name] or name != "pulled"}
     left = blocks.estimate(lambda sums: (sums["start"] - sum(sums[name] for name in STAGES)) / sums["rollouts"], SIGNED)
     return {**found, UNATTRIBUTED: left}

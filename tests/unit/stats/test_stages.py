@@ -63,6 +63,14 @@ def test_the_stages_and_what_they_leave_are_the_start(run):
         assert ("pulled" in found) == bool(pulled_ms)
 
 
+def test_a_stage_that_took_no_time_is_told_as_such(run):
+    """A node may be chosen before the API's answer is here; an image that was there is another matter: nothing was pulled."""
+    trials = [trial for block in range(8) for trial in orchestrated(PLAIN, block, scheduled=0)]
+    row = Run(Results(header=made_header((PLAIN,)), trials=tuple(trials), path=run.path))["kubernetes"]
+    assert stages_s(row)["scheduled"].value == 0
+    assert "pulled" not in stages_s(row)
+
+
 def test_who_is_not_orchestrated_has_no_stages(run):
     assert stages_s(run["chroot"]) == {}
 

@@ -129,7 +129,7 @@ class KubernetesGuestSubstrate(EndsWithItsMaker[KubernetesGuestHandle]):
             raise unsupported(self.address, "snapshots")
         followed = self._pods.follow(pod.name(request_id, pod.GUEST))
         try:
-            async with asyncio.timeout(deadline_s):
+            async with asyncio.timeout(events.in_time_s(deadline_s)):
                 make = partial(self._make, start, lease_s, labels, request_id, followed)
                 return await self._requests.once(request_id, _FAR_S, make)
         except TimeoutError:
@@ -166,7 +166,8 @@ class KubernetesGuestSubstrate(EndsWithItsMaker[KubernetesGuestHandle]):
             reached = await self._reached(followed, secret)
             return self._handle(followed, spec, reached, capabilities)
         except BaseException:
-            await finish(self._remove(followed))
+            self._pods.forget(followed)
+            await self._pods.undone(manifest)
             raise
 
     async def _reached(self, followed: Followed, secret: str) -> Reached:
@@ -183,7 +184,8 @@ class KubernetesGuestSubstrate(EndsWithItsMaker[KubernetesGuestHandle]):
         name, uid = pod.split_id(id)
 
         async def why(said: str) -> str:
-            return str(await self._pods.lost(name, uid, followed, said))
+            found = str(await self._pods.lost(name, uid, followed, said))
+            return found if said in found else f"{found} ({said})"  # a guest ends when its link does, and not the reverse
 
         async def dispose() -> None:
             self._requests.forget(handle)
