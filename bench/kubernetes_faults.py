@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from a_cluster import Between, admin, own_namespace
+from a_cluster import Between, admin, forget, own_namespace
 from cluster.places import places
 from cluster.records import Record
 from excise.action import End, Exec
@@ -241,6 +241,7 @@ async def measured(given: argparse.Namespace, namespace: str) -> dict[str, Any]:
                 print(path, name, json.dumps(summary(found)), flush=True)
     finally:
         await fresh.close()
+        await asyncio.to_thread(forget, "/excise/fresh")
     return told
 
 

@@ -23,7 +23,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
-from a_cluster import admin, own_namespace
+from a_cluster import admin, forget, own_namespace
 from cluster.images import _ctr  # pyright: ignore[reportPrivateUsage]
 from cluster.places import places
 from excise.meter.results import refuse_used
@@ -112,7 +112,7 @@ def main() -> None:
         with own_namespace() as namespace:
             asyncio.run(measured(namespace, image, given))
     finally:
-        ctr("images", "remove", image)
+        forget(image)
 
 
 if __name__ == "__main__":

@@ -218,3 +218,16 @@ def _hang_up(sock: socket.socket) -> None:
         return
     finally:
         sock.close()
+
+
+def forget(part_of_name: str) -> int:
+    """Take the images whose name has this in it from the node, by all their names; how many they were."""
+    from cluster.images import _ctr  # pyright: ignore[reportPrivateUsage]
+    from cluster.places import places
+
+    held = [line.split() for line in _ctr(places(), "images", "list").splitlines()[1:]]
+    digests = {words[2] for words in held if part_of_name in words[0]}
+    names = [words[0] for words in held if words[2] in digests]
+    if names:
+        _ctr(places(), "images", "remove", *names)
+    return len(digests)
