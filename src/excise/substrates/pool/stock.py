@@ -43,6 +43,7 @@ class Stock:
         """Every one that we had made, by its name, until it is closed."""
         self.coming: list[Coming] = []
         self.closed = False
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._owners = Owners()
         self._capabilities: Capabilities | None = None
         self._wants: Wants | None = None
@@ -65,6 +66,12 @@ class Stock:
         return self._capabilities
 
     async def want(self, spec: Spec) -> Want:
+        """SpecError if the source cannot honour it. Everything that is held belongs to one event loop: the first."""
+        loop = asyncio.get_running_loop()
+        if self.loop is not loop:
+            if self.loop is not None:
+                raise RuntimeError("this pool was opened in another event loop: connect to it again in this one")
+            self.loop = loop
         if self._wants is None:
             await self.probe()
         assert self._wants is not None

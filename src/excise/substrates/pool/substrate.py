@@ -292,9 +292,10 @@ class Pool:
 
     async def _end(self) -> None:
         try:
-            for handle in (*self._claimed.values(), *self._returning):
-                self._stock.begin(handle.close())
-            await self._stock.close()
+            if self._stock.loop is asyncio.get_running_loop():  # else what waits for them waits in a loop that is over
+                for handle in (*self._claimed.values(), *self._returning):
+                    self._stock.begin(handle.close())
+                await self._stock.close()
         finally:
             await self._source.close()
 

@@ -223,3 +223,12 @@ def test_a_template_is_kept_though_others_wait_for_a_place() -> None:
         assert pool.figures().templates == 2
 
     on_pool(body, policy="none", count=1, reuse="never")
+
+
+def test_a_pool_belongs_to_the_event_loop_it_was_opened_in(caplog: pytest.LogCaptureFixture) -> None:
+    pool = Pool("fake", policy="none", pressure=False)
+    asyncio.run(pool.fill(other(1), 2))
+    with pytest.raises(RuntimeError, match="another event loop"):
+        asyncio.run(claim(pool, other(1)))
+    asyncio.run(pool.close())
+    assert caplog.messages == []
