@@ -135,7 +135,7 @@ class KubernetesHandle(Undeclared):
         await finish(self._remove(self._actions.let_go()))
 
     async def _end_all(self) -> None:
-        """Every process of the sandbox but its first, at once: the node would do it some seconds after the API forgot the pod."""
+        """Every process of the sandbox but its first: the node would end them some seconds after the API forgot the pod."""
         try:
             async with asyncio.timeout(_LAST_EXEC_S):
                 stream = await self._pods.api.exec(self._name, pod.CONTAINER, ("sh", "-c", "kill -9 -1"), stdin=False)

@@ -17,6 +17,66 @@ _LISTS = ("clusters", "contexts", "users")
 _EXEC_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
 
+class _ExecFile(msgspec.Struct, rename="camel"):
+    api_version: str | None = None
+    command: str | None = None
+    args: list[Any] | None = None
+    env: list[dict[str, Any]] | None = None
+    install_hint: str | None = None
+    provide_cluster_info: bool | None = None
+    interactive_mode: str | None = None
+
+
+class _ClusterFile(msgspec.Struct, rename="kebab"):
+    server: str | None = None
+    certificate_authority: str | None = None
+    certificate_authority_data: str | None = None
+    tls_server_name: str | None = None
+    proxy_url: str | None = None
+    insecure_skip_tls_verify: bool | None = None
+
+
+class _UserFile(msgspec.Struct, rename="kebab"):
+    client_certificate: str | None = None
+    client_certificate_data: str | None = None
+    client_key: str | None = None
+    client_key_data: str | None = None
+    token: str | None = None
+    token_file: str | None = msgspec.field(default=None, name="tokenFile")
+    username: str | None = None
+    password: str | None = None
+    as_: str | None = msgspec.field(default=None, name="as")
+    as_uid: str | None = None
+    as_groups: list[str] | None = None
+    as_user_extra: dict[str, list[str]] | None = None
+    auth_provider: dict[str, Any] | None = None
+    exec: _ExecFile | None = None
+
+
+class _ContextFile(msgspec.Struct):
+    cluster: str | None = None
+    user: str | None = None
+    namespace: str | None = None
+
+
+class _Named(msgspec.Struct):
+    """An entry of any of the three lists."""
+
+    name: str
+    cluster: _ClusterFile | None = None
+    user: _UserFile | None = None
+    context: _ContextFile | None = None
+
+
+class _File(msgspec.Struct, rename="kebab"):
+    """What of a kubeconfig is read, as it must be; all else in it is not looked at."""
+
+    current_context: str | None = None
+    clusters: list[_Named] | None = None
+    contexts: list[_Named] | None = None
+    users: list[_Named] | None = None
+
+
 class Plugin(msgspec.Struct, frozen=True, kw_only=True):
     """A program that prints credentials."""
 
@@ -100,25 +160,21 @@ def _read(path: Path) -> dict[str, Any]:
     except ImportError:
         raise SpecError("a kubeconfig is YAML, and PyYAML is missing: `pip install 'excise[kubernetes]'`") from None
     try:
-        text = path.read_text()
+        loaded: Any = yaml.safe_load(path.read_text()) or {}
+        msgspec.convert(loaded, _File)
     except OSError as error:
         raise SpecError(f"the kubeconfig {path} cannot be read ({error.strerror}): {_REMEDY}") from None
-    try:
-        loaded: Any = yaml.safe_load(text) or {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise SpecError(f"the kubeconfig {path} is not YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(loaded, dict):
-        raise SpecError(f"the kubeconfig {path} is no kubeconfig: it holds no mapping")
+    except msgspec.ValidationError as error:
+        raise SpecError(f"the kubeconfig {path} is no kubeconfig ({error}): make it again, or mend it") from None
     held = cast("dict[str, Any]", loaded)
     for kind in _LISTS:
-        held[kind] = [_absolute(entry, path) for entry in held.get(kind) or ()]
+        held[kind] = [_absolute(entry, path.absolute()) for entry in held.get(kind) or ()]
     return held
 
 
-def _absolute(entry: Any, path: Path) -> dict[str, Any]:
-    if not isinstance(entry, dict) or "name" not in entry:
-        raise SpecError(f"the kubeconfig {path} has an entry without a name: make it again, or mend it")
-    named = cast("dict[str, Any]", entry)
+def _absolute(named: dict[str, Any], path: Path) -> dict[str, Any]:
     for kind in ("cluster", "user"):
         body: dict[str, Any] = named.get(kind) or {}
         for field in ("certificate-authority", "client-certificate", "client-key", "tokenFile"):
@@ -214,7 +270,7 @@ def _plugin(entry: Mapping[str, Any], cluster: Mapping[str, Any], named_by: str)
     return Plugin(
         command=entry.get("command") or "",
         args=tuple(str(word) for word in entry.get("args") or ()),
-        env={pair["name"]: str(pair["value"]) for pair in entry.get("env") or ()},
+        env={str(pair.get("name")): str(pair.get("value")) for pair in entry.get("env") or ()},
         version=version,
         cluster=dict(cluster) if entry.get("provideClusterInfo") else None,
         hint=" ".join((entry.get("installHint") or "").split()),

@@ -1,19 +1,19 @@
 """The pods of one client: made, found again, renewed, removed, collected; both paths into them stand on this."""
 
 import asyncio
+import contextvars
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from excise.clock import now_ns
 from excise.errors import CreateError, ExciseError, SandboxLost, SubstrateError
 from excise.handles import finish
-from excise.storage.background import to_end
 from excise.substrates.kubernetes import events, pod
-from excise.substrates.kubernetes.api import Api, Object
+from excise.substrates.kubernetes.api import REQUEST_S, Api, Object
 from excise.substrates.kubernetes.options import Options
 from excise.substrates.kubernetes.policy import Policy
 from excise.substrates.kubernetes.refusals import Conflict, losses
@@ -21,6 +21,7 @@ from excise.substrates.kubernetes.spans import Milestones
 from excise.substrates.kubernetes.watch import Followed, PodWatch
 
 _GONE_S = 60.0
+_UNDO_S = 5.0
 _TOLD_S = 5.0
 """For the kubelet to say why a container is no more: an exec notices before the pod's status does."""
 
@@ -34,6 +35,7 @@ class Pods:
         self.api = Api(options.kubeconfig, options.context, options.namespace)
         self._watch = PodWatch(self.api, f"{pod.CLIENT}={self.client}")
         self._policy = Policy(self.api)
+        self._undoing: set[asyncio.Task[None]] = set()
 
     # ---- create
 
@@ -49,32 +51,33 @@ class Pods:
         """The pod, its container running; the caller's deadline ends the wait. Failed, none that we made is left."""
         milestones = Milestones()
         milestones.attach(followed)
-        posting = False
+        sent: list[asyncio.Future[Object]] | None = None
         try:
             await self._watch.start()
             if self.options.network_policy:
                 await self._policy.hold()
-            posting = True
+            sent = []
             milestones.begin()
-            made = await self._post(manifest, followed)
+            made = await self._post(manifest, followed, sent)
             milestones.reached("accepted", now_ns())
             await followed.until(_ready_or_refused)
         except BaseException:
             self.forget(followed)
-            if posting:
-                await finish(self._undo(manifest))
+            if sent is not None:
+                await self.undone(manifest, sent)
             raise
         finally:
             milestones.detach(followed)
         if made:
             milestones.note(request_id)
 
-    async def _post(self, manifest: Object, followed: Followed) -> bool:
-        """Whether it was made now; one of this request that is there is taken over."""
+    async def _post(self, manifest: Object, followed: Followed, sent: "list[asyncio.Future[Object]]") -> bool:
+        """Whether it was made now; one of this request that is there is taken over. `sent`: what goes on if we do not."""
         while True:
             try:
-                # To its end: a pod whose answer we did not wait for would come into being after we had removed it.
-                followed.show(await to_end(self.api.create("pods", manifest)))
+                # To its end: a pod whose answer nobody waited for would come into being after it had been removed.
+                sent[:] = [asyncio.ensure_future(self.api.create("pods", manifest))]
+                followed.show(await asyncio.shield(sent[0]))
                 return True
             except Conflict:
                 found = await self._existing(manifest, followed)
@@ -106,15 +109,26 @@ class Pods:
         await self.remove(there["metadata"]["name"], there["metadata"]["uid"])
         return False
 
-    async def _undo(self, manifest: Object) -> None:
-        """Remove the pod of a create that failed, if that create made one; one that was there before lives on."""
+    async def undone(self, manifest: Object, sent: "Sequence[asyncio.Future[Object]]" = ()) -> None:
+        """Remove the pod of a create that failed. From an API that does not answer no deadline waits: `close` does."""
+        undoing = asyncio.get_running_loop().create_task(self._undo(manifest, sent), context=contextvars.Context())
+        self._undoing.add(undoing)
+        undoing.add_done_callback(self._undoing.discard)
+        await finish(asyncio.wait({undoing}, timeout=_UNDO_S))
+
+    async def _undo(self, manifest: Object, sent: "Sequence[asyncio.Future[Object]]") -> None:
+        """If that create made one: one that was there before lives on."""
         name = manifest["metadata"]["name"]
+        if sent:
+            await asyncio.wait(sent, timeout=REQUEST_S)  # one that an overloaded server puts off again and again is let go
+            sent[0].cancel()
+            await asyncio.gather(*sent, return_exceptions=True)
         try:
             # A create whose answer was lost may have made one: it has a name that we know.
             there = await self.api.get("pods", name)
             if there is not None and pod.made_by(there) == pod.made_by(manifest):
                 await self.remove(name, there["metadata"]["uid"])
-        except SubstrateError as error:
+        except ExciseError as error:
             _log(f"the pod {name} may be left until its lease ends, and `excise gc` takes it then: {error}")
 
     # ---- what is there
@@ -205,6 +219,8 @@ class Pods:
         return tuple(taken)
 
     async def close(self) -> None:
+        if self._undoing:
+            await asyncio.wait(self._undoing)  # each of its requests is given up after a while
         await self._watch.close()
         await self.api.close()
 

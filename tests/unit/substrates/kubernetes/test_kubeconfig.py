@@ -55,6 +55,12 @@ def test_paths_are_relative_to_their_file(tmp_path: Path) -> None:
     assert found.identity.token_file == tmp_path / "deep" / "token"
 
 
+def test_paths_of_a_relative_kubeconfig_stay_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path / "config", config(user={"tokenFile": "token"}))
+    monkeypatch.chdir(tmp_path)
+    assert resolve("config").identity.token_file == tmp_path / "token"
+
+
 def test_data_counts_more_than_a_file(tmp_path: Path) -> None:
     cluster = {"certificate-authority": "ca.crt", "certificate-authority-data": base64.b64encode(b"PEM").decode()}
     assert resolve(str(written(tmp_path / "config", config(cluster=cluster)))).authority == b"PEM"
@@ -71,7 +77,11 @@ def test_data_counts_more_than_a_file(tmp_path: Path) -> None:
         ({"clusters": [{"name": "one", "cluster": {"server": "host"}}]}, "https://host:6443"),
         ({"clusters": [{"name": "one", "cluster": {"server": "https://h", "certificate-authority-data": "%"}}]}, "base64"),
         ({"clusters": [{"name": "one", "cluster": {"server": "https://h", "proxy-url": "socks5://p"}}]}, "proxy-url"),
-        ({"clusters": [{"cluster": {}}]}, "without a name"),
+        ({"clusters": [{"cluster": {}}]}, "missing required field `name` - at `$.clusters[0]`"),
+        ({"clusters": [{"name": "one", "cluster": "text"}]}, "`$.clusters[0].cluster`"),
+        ({"clusters": [{"name": "one", "cluster": {"server": 5}}]}, "`$.clusters[0].cluster.server`"),
+        ({"contexts": 5}, "`$.contexts`"),
+        ({"users": [{"name": "one", "user": {"exec": {"env": ["x"]}}}]}, "`$.users[0].user.exec.env[0]`"),
     ],
 )
 def test_what_cannot_be_used_is_named(tmp_path: Path, change: dict[str, Any], words: str) -> None:
@@ -81,10 +91,10 @@ def test_what_cannot_be_used_is_named(tmp_path: Path, change: dict[str, Any], wo
     assert words in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["{", "- a\n- b\n", "\tx"])
-def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", [b"{", b"- a\n- b\n", b"\tx", b"\xff\xfe"])
+def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "config"
-    path.write_text(text)
+    path.write_bytes(text)
     with pytest.raises(SpecError, match=str(path)):
         resolve(str(path))
 
