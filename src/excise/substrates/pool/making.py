@@ -44,12 +44,12 @@ class Making:
             labels={**labels, **stock.labels},
             request_id=uuid.uuid4().hex,
         )
-        task = asyncio.ensure_future(making)
+        task = stock.stopped_at_the_end(asyncio.ensure_future(making))
         try:
             held.handle = handle = await asyncio.shield(task)
             stock.sandboxes[handle.id] = held
         except asyncio.CancelledError:
-            if task.cancelled():  # by the source, which is being closed; nobody gave up
+            if task.cancelled():  # the pool, or its source, is being closed; nobody gave up
                 stock.places.give(held.size_bytes)
                 raise CreateError(f"{stock.source.address} was closed while it made a sandbox; connect to it again") from None
             task.cancel()
@@ -59,6 +59,9 @@ class Making:
         except BaseException:
             stock.places.give(held.size_bytes)
             raise
+        if stock.closed:  # the source did not hear that
+            stock.drop(held)
+            raise CreateError(f"the pool over {stock.source.address} was closed; connect to it again")
         return handle
 
     async def _undo(self, task: "asyncio.Future[Handle]", held: Held) -> None:

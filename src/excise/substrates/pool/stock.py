@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from excise.errors import SpecError, SubstrateError
 from excise.spec import Spec
@@ -23,6 +23,7 @@ END_S = 30.0
 """How long closing the pool waits for what its source does not end."""
 LABEL = "excise-pool"
 """On every sandbox that a pool had made: whose, and so that no list takes an idle one for somebody's."""
+T = TypeVar("T")
 _TEMPLATE = "\0template"
 _log = logging.getLogger("excise")
 
@@ -49,6 +50,7 @@ class Stock:
         self._wants: Wants | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stoppable: set[asyncio.Task[Any]] = set()
+        self._claims: set[asyncio.Task[Any]] = set()
         self._numbers = 0
 
     # ---- what is wanted
@@ -269,6 +271,12 @@ class Stock:
         task.add_done_callback(self._done)
         return task
 
+    def stopped_at_the_end(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
+        """What is done for a claim, which is told; the end of the pool ends it, too."""
+        self._claims.add(task)
+        task.add_done_callback(self._claims.discard)
+        return task
+
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         told = task in self._stoppable  # to whoever waits for what is made
@@ -288,9 +296,9 @@ class Stock:
         self.closed = True
         for entry in self.shelf:
             self.remove(entry)
-        for task in self._stoppable:
+        for task in self._stoppable | self._claims:
             task.cancel()
-        while self._tasks:  # one that ends may begin another: a sandbox that was just made is closed
-            done, _ = await asyncio.wait(self._tasks, timeout=END_S)
+        while left := self._tasks | self._claims:  # one that ends may begin another: a sandbox that was just made is closed
+            done, _ = await asyncio.wait(left, timeout=END_S)
             if not done:
-                raise SubstrateError(f"{self.source.address} did not end {len(self._tasks)} things in {END_S:g} s; look at it")
+                raise SubstrateError(f"{self.source.address} did not end {len(left)} things in {END_S:g} s; look at it")

@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Self
 
 import msgspec
@@ -26,7 +27,7 @@ from excise.substrates.pool.refill import Refill
 from excise.substrates.pool.reuse import Reuse
 from excise.substrates.pool.seen import figures_of
 from excise.substrates.pool.settings import Match, Policy, Reused, Settings, size_bytes
-from excise.substrates.pool.stock import LABEL, Stock
+from excise.substrates.pool.stock import END_S, LABEL, Stock
 from excise.trace import span
 
 MARGIN_S = 0.1
@@ -109,6 +110,8 @@ class Pool:
             await self._asked(request_id, ends_s)
         known = self._requests.get(request_id)
         if known is not None:
+            if known.labels.get(OWNER) != labels.get(OWNER):
+                raise CreateError("this request_id is another owner's: each sandbox is asked for with one of its own")
             return known
         asking = self._asking[request_id] = asyncio.Event()
         try:
@@ -118,18 +121,21 @@ class Pool:
                 else:
                     handle = await self._of(start, ends_s, lease_s, labels)
                 recorded.kind = "snapshot" if handle.claim is None else handle.claim.kind
+            await self._require_open(handle)
         except BaseException:
             self._stock.counts.failed += 1
             raise
         finally:
             del self._asking[request_id]
             asking.set()
-        if self._stock.closed:
-            await handle.close()
-            raise CreateError(f"{self.address} was closed while it made this sandbox; connect to it again")
         handle.request_id = request_id
         self._requests[request_id] = self._claimed[handle.id] = handle
         return handle
+
+    async def _require_open(self, handle: PoolHandle) -> None:
+        if self._stock.closed:
+            await handle.close()
+            raise CreateError(f"{self.address} was closed while it made this sandbox; connect to it again")
 
     async def _asked(self, request_id: str, ends_s: float) -> None:
         """Wait until nobody else is making it: then it is made, or it is ours to make."""
@@ -296,8 +302,16 @@ class Pool:
                 for handle in (*self._claimed.values(), *self._returning):
                     self._stock.begin(handle.close())
                 await self._stock.close()
+                await self._told()
         finally:
             await self._source.close()
+
+    async def _told(self) -> None:
+        """Who was claiming knows, and what they had is closed: the source is there until then, or for a while."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                while self._asking:
+                    await next(iter(self._asking.values())).wait()
 
 
 def _address(source: str, settings: Settings, *, pressure: bool) -> str:

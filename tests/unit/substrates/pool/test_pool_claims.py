@@ -366,3 +366,12 @@ def test_what_is_not_shared_is_run_in_each() -> None:
         assert pool.figures().templates == 0
 
     on_pool(body, policy="none")
+
+
+def test_a_request_of_another_owner_is_not_answered_with_mine() -> None:
+    async def body(pool: Pool, _: FakeSubstrate) -> None:
+        await pool.create(spec(), deadline_s=60, lease_s=60, labels={"owner": "me"}, request_id="one")
+        with pytest.raises(CreateError, match="another owner's"):
+            await pool.create(spec(), deadline_s=60, lease_s=60, labels={"owner": "they"}, request_id="one")
+
+    on_pool(body, policy="none")

@@ -3,14 +3,17 @@
 import asyncio
 import uuid
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
 from excise.errors import CreateError, ExciseError, SandboxLost, SubstrateError
 from excise.sandbox import Sandbox
 from excise.spec import Spec, Stage
+from excise.substrate import Handle, Snapshot
 from excise.substrates.fake import FakeSubstrate, virtual_time
 from excise.substrates.pool import Pool
+from excise.substrates.pool.handle import PoolHandle
 from pooled import Faulty, check_invariants, claim, on_pool, source, spec
 
 
@@ -246,3 +249,40 @@ def test_random_machines_that_die_lose_no_place() -> None:
         assert figures.count == len(await fake.list({}))
 
     on_pool(body, policy="demand", count=6, source=source(lose=0.05, fail_create=0.1, seed=7, action_s=0.01, jitter=0.3))
+
+
+class Ending(Faulty):
+    """Says what was under way, and what there was, when it was closed."""
+
+    under_way = 0
+    at_the_end: tuple[int, int] | None = None
+
+    async def create(self, start: Spec | Snapshot, **named: Any) -> Handle:
+        self.under_way += 1
+        try:
+            return await super().create(start, **named)
+        except asyncio.CancelledError:
+            await asyncio.sleep(0.1)  # a daemon is asked to take back what it did
+            raise
+        finally:
+            self.under_way -= 1
+
+    async def close(self) -> None:
+        self.at_the_end = self.under_way, len(await self.fake.list({}))
+        await self.fake.close()
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.5, 1.0, 1.2])
+def test_a_pool_that_is_closed_under_claims_ends_them_before_its_source(after_s: float) -> None:
+    ending = Ending(source())
+
+    async def body(pool: Pool, _: FakeSubstrate) -> None:
+        wanted = [Spec(env={"N": str(number)}) for number in range(6)]
+        claims = [asyncio.ensure_future(claim(pool, one)) for one in wanted]
+        await asyncio.sleep(after_s)
+        await pool.close()
+        assert ending.at_the_end == (0, 0)
+        for outcome in await asyncio.gather(*claims, return_exceptions=True):
+            assert isinstance(outcome, CreateError | SandboxLost | PoolHandle), outcome
+
+    on_pool(body, source=ending, count=4, policy="none", reuse="never")
