@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import os
+import signal
 import ssl
 import tempfile
 from collections.abc import Mapping
@@ -148,6 +149,7 @@ async def _run(plugin: Plugin) -> _Printed:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,  # so that what it starts ends with it: asyncio waits until all have let go of its pipes
         )
     except OSError as error:
         raise SpecError(f"the kubeconfig's exec plugin {plugin.command} cannot be run ({error.strerror}){hint}") from None
@@ -158,7 +160,7 @@ async def _run(plugin: Plugin) -> _Printed:
         raise SubstrateError(f"the kubeconfig's exec plugin {plugin.command} did not end in {_PLUGIN_S:g} s{hint}") from None
     finally:
         if process.returncode is None:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     if process.returncode:
         words = " ".join(said.decode("utf-8", "replace").split())[-500:]

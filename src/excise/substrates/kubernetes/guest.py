@@ -17,7 +17,7 @@ from excise.guest.programs import guest_image, program
 from excise.handles import finish
 from excise.requests import EndsWithItsMaker, Requests
 from excise.spec import Spec
-from excise.substrate import Capabilities, Snapshot, require, unsupported
+from excise.substrate import Capabilities, Snapshot, Term, require, unsupported
 from excise.substrates.kubernetes import abilities, arrival, events, options, pod
 from excise.substrates.kubernetes.arrival import By, Way
 from excise.substrates.kubernetes.carrier import Judged
@@ -115,8 +115,10 @@ class KubernetesGuestSubstrate(EndsWithItsMaker[KubernetesGuestHandle]):
         name = guest_image()
         self._image = name if self._repository is None else f"{self._repository}:{name.rpartition(':')[2]}"
         users = self._pods.options.security == "default"
+        # A life that ends takes every process with it: also the one whose exec the link is.
+        adopts = found.adopts if self._by != "exec" else frozenset[Term]()
         self._capabilities = msgspec.structs.replace(
-            found, sessions=True, ports=True, signals=True, guest_clock=True, users=users
+            found, sessions=True, ports=True, signals=True, guest_clock=True, users=users, adopts=adopts
         )
         return self._capabilities
 

@@ -228,6 +228,25 @@ def test_an_exec_plugin_that_is_not_there_is_named_with_its_hint(tmp_path: Path)
         shown(Access(server="http://x", named_by="test", identity=Identity(plugin=made)))
 
 
+def test_an_exec_plugin_that_hangs_is_given_up_with_all_it_started(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    made = Plugin(command="sh", args=("-c", f"sleep 300 & echo $! > {pid}.part; mv {pid}.part {pid}; wait"))
+
+    async def scenario() -> None:
+        showing = asyncio.ensure_future(
+            Credentials(Access(server="http://x", named_by="test", identity=Identity(plugin=made))).current()
+        )
+        while not pid.exists():
+            await asyncio.sleep(0.01)
+        showing.cancel()
+        await asyncio.wait([showing], timeout=20)
+        assert showing.cancelled()
+
+    asyncio.run(scenario())
+    started = Path(f"/proc/{pid.read_text().strip()}/cmdline")
+    assert not started.exists() or started.read_bytes() == b""  # dead, and maybe not yet reaped
+
+
 def test_certificates_that_do_not_load_are_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="do not load"):
         shown(Access(server="https://x", named_by="test", authority=b"no PEM"))
