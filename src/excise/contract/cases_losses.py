@@ -10,7 +10,7 @@ from excise.action import End, Shell
 from excise.contract import scripts
 from excise.contract.bench import ACTION_S, Bench
 from excise.contract.case import broken, case, equal, expect, succeeded, told
-from excise.contract.watch import expect_no_growth, host_marks, sh, silent, workdir
+from excise.contract.watch import expect_no_growth, sh, silent, workdir
 from excise.errors import ExciseError, SandboxLost, SubstrateError
 from excise.spec import Limits
 
@@ -80,13 +80,16 @@ async def cancel_create_leaks_nothing(bench: Bench) -> None:
     box = await bench.sandbox()  # also opens what a substrate keeps open for later
     whole_s = loop.time() - begun
     await box.close()
-    before = host_marks()
-    for steps in CANCEL_STEPS:
-        await _cancelled_open(bench, steps, 0.0)
-    for share in CANCEL_SHARES:
-        await _cancelled_open(bench, 0, share * whole_s)
-    await _none_left(bench, "cancelled creates")
-    expect_no_growth(before, host_marks(), len(CANCEL_STEPS) + len(CANCEL_SHARES))
+
+    async def rounds() -> int:
+        for steps in CANCEL_STEPS:
+            await _cancelled_open(bench, steps, 0.0)
+        for share in CANCEL_SHARES:
+            await _cancelled_open(bench, 0, share * whole_s)
+        await _none_left(bench, "cancelled creates")
+        return len(CANCEL_STEPS) + len(CANCEL_SHARES)
+
+    await expect_no_growth(rounds)
     succeeded(await (await bench.sandbox()).run(scripts.TRUE), "an action in the sandbox made after them")
 
 
@@ -161,13 +164,16 @@ async def lost_is_not_a_result(bench: Bench) -> None:
 )
 async def close_leaves_nothing(bench: Bench) -> None:
     await (await bench.sandbox()).close()  # opens what a substrate keeps open for later
-    before = host_marks()
-    for _ in range(4):
-        box = await bench.sandbox()
-        succeeded(await box.run(scripts.ECHO_OK), "an action")
-        await box.close()
-    await _none_left(bench, "close")
-    expect_no_growth(before, host_marks(), 4)
+
+    async def rounds() -> int:
+        for _ in range(4):
+            box = await bench.sandbox()
+            succeeded(await box.run(scripts.ECHO_OK), "an action")
+            await box.close()
+        await _none_left(bench, "close")
+        return 4
+
+    await expect_no_growth(rounds)
     if "files" not in bench.capabilities.isolates:
         await _seen_from_beside(bench)
 
