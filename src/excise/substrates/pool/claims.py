@@ -10,7 +10,8 @@ from excise.adoption import ABILITY
 from excise.errors import CapacityError, CreateError, ExciseError, SandboxLost, SpecError
 from excise.spec import Spec, Step
 from excise.substrate import Handle, Snapshot
-from excise.substrates.pool.builds import Build, Builds
+from excise.substrates.pool.builds import Builds
+from excise.substrates.pool.claim import Claim
 from excise.substrates.pool.closeness import is_switch
 from excise.substrates.pool.making import ALIVE_S, MAKE_S, Making
 from excise.substrates.pool.owners import Owner
@@ -23,36 +24,6 @@ from excise.trace import span
 A_MOMENT_S = 1e-6
 SOME = 16
 """One adoption in so many is measured: what it costs changes slowly, and noting it is a good part of a claim's own time."""
-
-
-class Claim(msgspec.Struct, eq=False, kw_only=True):
-    """One request on its way to a sandbox."""
-
-    want: Want
-    owner: Owner
-    lease_s: float
-    labels: Mapping[str, str]
-    ends_s: float
-    asked_s: float = 0.0
-    request_id: str = ""
-    kind: str = "miss"
-    """What was found, as the trace and the figures call it. Who had to wait until one was made missed, whatever came of it."""
-    found: int = -1
-    """After how many steps that was; below zero if nothing was found."""
-    steps: tuple[Step, ...] = ()
-    """What is still to be run in it."""
-    adopted: bool = False
-    """It stood on the shelf, or was made of a template: a step that fails may fail because of what was there."""
-    missed: bool = False
-    shelf: bool = True
-    """Look there at all."""
-    built: bool = False
-    """One was made for it, and others that wanted the same."""
-    build: Build | None = None
-    made_s: float | None = None
-    """What the source's create took, where it had to."""
-    waits: bool = False
-    """For a place, which somebody else has."""
 
 
 class Claims:

@@ -11,7 +11,7 @@ from excise.errors import SandboxLost
 from excise.handles import finish
 from excise.spec import Spec
 from excise.substrate import Change, Connection, Handle, Process, Snapshot
-from excise.substrates.pool.claims import Claim
+from excise.substrates.pool.claim import Claim
 from excise.substrates.pool.slots import Held
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from excise.errors import ExciseError
-from excise.substrates.pool.claims import Claim
+from excise.substrates.pool.claim import Claim
 from excise.substrates.pool.making import Making
 from excise.substrates.pool.policies.holding import LEAD, targets, worth
 from excise.substrates.pool.policies.leaving import expired, next_expiry_s

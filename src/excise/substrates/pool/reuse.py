@@ -4,7 +4,7 @@ import asyncio
 
 from excise.errors import CapacityError, ExciseError, SpecError
 from excise.substrate import Change, Handle, Snapshot
-from excise.substrates.pool.claims import Claim
+from excise.substrates.pool.claim import Claim
 from excise.substrates.pool.figures import Quarantine
 from excise.substrates.pool.making import Making
 from excise.substrates.pool.owners import Owner

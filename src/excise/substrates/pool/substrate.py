@@ -15,7 +15,8 @@ from excise.handles import finish
 from excise.registry import make
 from excise.spec import Spec, Stage
 from excise.substrate import Capabilities, Handle, Listed, Snapshot, Substrate
-from excise.substrates.pool.claims import Claim, Claims
+from excise.substrates.pool.claim import Claim
+from excise.substrates.pool.claims import Claims
 from excise.substrates.pool.figures import Figures
 from excise.substrates.pool.handle import PoolHandle
 from excise.substrates.pool.making import Making
