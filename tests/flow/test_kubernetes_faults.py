@@ -282,6 +282,14 @@ async def killed_client(namespace: str, path: str) -> None:
         assert await api.get("pods", pod.split_id(made)[0]) is None
 
 
+async def killed_plain_client(namespace: str, _: Images) -> None:
+    await killed_client(namespace, "kubernetes")
+
+
+async def killed_client_of_guests(namespace: str, _: Images) -> None:
+    await killed_client(namespace, "kubernetes+guest")
+
+
 Scenario = Callable[[str, Images], Awaitable[None]]
 FAULTS: dict[str, Scenario] = {
     "an image that is not there": wrong_image,
@@ -291,8 +299,8 @@ FAULTS: dict[str, Scenario] = {
     "evicted for its storage": overfull,
     "deleted by somebody": deleted,
     "memory full of files": memory_full_of_files,
-    "a killed client": lambda namespace, _: killed_client(namespace, "kubernetes"),
-    "a killed client of guests": lambda namespace, _: killed_client(namespace, "kubernetes+guest"),
+    "a killed client": killed_plain_client,
+    "a killed client of guests": killed_client_of_guests,
 }
 
 
@@ -306,10 +314,31 @@ def ended(namespace: str, images: Images) -> dict[str, BaseException | None]:
     return dict(zip(FAULTS, asyncio.run(all_at_once()), strict=True))
 
 
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_told_as_what_it_is(ended: dict[str, BaseException | None], fault: str) -> None:
-    if (wrong := ended[fault]) is not None:
-        raise wrong
+Ended = dict[str, BaseException | None]
+
+
+def _told(ended: Ended, *faults: Scenario) -> None:
+    """Each of these ended as it should."""
+    wrong = [error for name, error in ended.items() if FAULTS[name] in faults and error is not None]
+    assert len([name for name in ended if FAULTS[name] in faults]) == len(faults)
+    if wrong:
+        raise wrong[0]
+
+
+def test_images_that_do_not_come_are_told_apart(ended: Ended) -> None:
+    _told(ended, wrong_image, image_that_may_not_be_pulled, pull_that_breaks_off)
+
+
+def test_evicted_overfull_and_deleted_pods_are_lost(ended: Ended) -> None:
+    _told(ended, evicted, overfull, deleted)
+
+
+def test_a_pod_whose_memory_files_fill_is_lost_and_commands_before_are_not(ended: Ended) -> None:
+    _told(ended, memory_full_of_files)
+
+
+def test_a_killed_clients_pods_are_collected(ended: Ended) -> None:
+    _told(ended, killed_plain_client, killed_client_of_guests)
 
 
 def test_a_pull_that_takes_too_long_says_so(namespace: str, images: Images) -> None:

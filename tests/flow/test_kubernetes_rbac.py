@@ -67,9 +67,9 @@ def test_it_is_enough_for_a_whole_life(namespace: str, tmp_path: Path, substrate
 
 async def _policy(pods: Pods) -> None:
     """Its whole life: made, found, moved on, taken when its lease is over."""
-    for _ in range(2):  # made, then found
-        policy = Policy(pods.api)
-        await policy.hold()
+    await Policy(pods.api).hold()
+    policy = Policy(pods.api)
+    await policy.hold()
     await pods.api.patch(POLICIES, POLICY, {"metadata": {"annotations": {LEASE: "0"}}}, group=NETWORKING)
     await policy.collect()
     if await pods.api.get(POLICIES, POLICY, group=NETWORKING) is not None:

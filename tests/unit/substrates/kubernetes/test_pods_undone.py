@@ -34,6 +34,7 @@ class Server:
             if "watch" in request.query:
                 await self.goes_on.wait()
             return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+        made: dict[str, Any] = {}
         if request.method == "POST":
             made = json.loads(await request.read())
             made["metadata"] |= {"uid": "u", "resourceVersion": "2"}
