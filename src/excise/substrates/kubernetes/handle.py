@@ -71,6 +71,8 @@ class KubernetesHandle(Undeclared):
         try:
             if boot.preamble:
                 await wire.write(boot.preamble)
+        except BrokenPipeError:
+            return wire  # it has ended already: how is there to be read
         except BaseException:
             wire.close()
             raise
