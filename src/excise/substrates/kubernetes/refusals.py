@@ -35,9 +35,14 @@ class Expired(SubstrateError):  # noqa: N818 - what it says, sorted further up
     """What was seen last is too old for a watch to go on from (410)."""
 
 
+def sentence(text: str) -> str:
+    """What the cluster said, on one line. Where it names the kubelet's own URL of an exec, the command in it is left out."""
+    return re.sub(r"\?command=[^\s\"]*", "", " ".join(text.split()))[:_LONGEST]
+
+
 def refusal(status: int, answer: Mapping[str, Any], *, what: str, where: str) -> ExciseError:
     """The error for an answer of the API server's. `what`: the verb and the resource; `where`: the server, and who named it."""
-    said = " ".join(str(answer.get("message") or answer.get("reason") or f"status {status}").split())[:_LONGEST]
+    said = sentence(str(answer.get("message") or answer.get("reason") or f"status {status}"))
     match status:
         case 401:
             return Unauthorized(f"the API server at {where} does not know you (401): sign in again, or renew the kubeconfig")

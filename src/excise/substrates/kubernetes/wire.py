@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from excise.guestless.inside import Lost, Start
 from excise.guestless.wrapper import MARKER
+from excise.substrates.kubernetes.refusals import sentence
 
 if TYPE_CHECKING:
     from excise.substrates.kubernetes.stream import ExecStream
@@ -130,7 +131,7 @@ class PodWire:
         if ending.exit_code is not None or self._refused:
             return None
         if self._began or not any(fault in ending.message for fault in self._callers_fault):
-            raise await self._lost(f"the action has no end of its own: {ending.message}")
+            raise await self._lost(f"the action has no end of its own: {sentence(ending.message)}")
         self._refused = True
         return _STDOUT, ending.message.encode()
 
