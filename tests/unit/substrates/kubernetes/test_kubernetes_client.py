@@ -72,7 +72,12 @@ REFUSALS: list[tuple[int, str, type[ExciseError], str]] = [
     (422, "Pod is invalid: spec.x: Invalid value", SpecError, "Invalid value"),
     (429, "too many requests", CapacityError, "overloaded"),
     (500, "etcdserver: request timed out", Unreachable, "try again"),
-    (500, "error dialing backend: https://node:10250/exec/a/b?command=sh&command=-c refused", Unreachable, "/exec/a/b refused"),
+    (
+        500,
+        "error dialing backend: https://node:10250/exec/a/b?command=sh&command=-c refused",
+        SubstrateError,
+        "/exec/a/b refused",
+    ),
     (503, "<html>no</html>", SubstrateError, "503"),
 ]
 
