@@ -58,6 +58,12 @@ class DelayedHandle:
     def id(self) -> str:
         return self._inner.id
 
+    async def alive(self) -> None:
+        await self._inner.alive()
+
+    async def adopt(self, spec: Spec) -> None:
+        await self._inner.adopt(spec)
+
     async def run(self, action: Action) -> Observation:
         await asyncio.sleep(self._delay_s)
         return await self._inner.run(action)

@@ -76,6 +76,7 @@ def test_repositories_are_the_same_every_time(four: Mixed, tmp_path: Path):
 
 
 def test_every_commit_answers_differently(four: Mixed, tmp_path: Path):
+    assert four._built is not None
     bare = four._built.place
     answers = set()
     for task in four.tasks:
@@ -121,6 +122,7 @@ def test_a_rollout_sees_an_earlier_one_and_a_siblings_commit(
             must_work("excise/base", str(error))
             raise
         (tmp_path / "mixed").mkdir()
+        assert base.tar is not None
         image = str(four.image_over(base.tar, base.digest, tmp_path))
         try:
             return await asked(image)

@@ -106,6 +106,8 @@ class AnyOrder(RuleBasedStateMachine):
     """A pool over a source with faults, on virtual time."""
 
     starts: dict[tuple[str, str], dict[str, tuple[str, int, bytes]]] = {}
+    _source: WatchedSource
+    _pool: Pool
 
     def __init__(self) -> None:
         super().__init__()
@@ -569,7 +571,8 @@ class AnyOrder(RuleBasedStateMachine):
         held = [entry.payload for entry in stock.shelf] + [handle.held for handle in pool._claimed.values()]
         assert stock.places.memory_bytes == sum(one.size_bytes for one in held)
         assert not len(stock.shelf) or pool._refill._timer is not None, "what is idle is neither renewed nor expires"
-        assert not [task for task in asyncio.all_tasks() if "excise/substrates/pool" in task.get_coro().cr_code.co_filename]
+        files = [task.get_coro().cr_code.co_filename for task in asyncio.all_tasks()]  # pyright: ignore
+        assert not [file for file in files if "excise/substrates/pool" in file]
 
     def teardown(self) -> None:
         if not hasattr(self, "_pool"):
