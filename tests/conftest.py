@@ -101,6 +101,14 @@ _Host = dict[str, set[str]]
 _BEFORE = pytest.StashKey[_Host]()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What stays together in one process of `-n`: a file; of the contract, whose files take longest, an address."""
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        address = callspec.params.get("address", "") if callspec and "contract" in item.path.parts else ""
+        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}{address and '-'}{address}"))
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
     """What is the whole machine's is looked at by the one process that others, if there are any, work for."""
     if not hasattr(session.config, "workerinput"):

@@ -134,6 +134,9 @@ int arrive_listen(uint16_t port, bool local, int link[2])
         return chosen;
     if (setsockopt(chosen, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof at_once) < 0)
         return -errno;
+    /* Whoever hears from it may rely on it that nobody else is let in. */
+    close(listening);
+    listening = -1;
     link[0] = link[1] = chosen;
     return arrive_tell(chosen);
 }

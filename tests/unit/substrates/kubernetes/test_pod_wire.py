@@ -52,7 +52,7 @@ def test_variables_and_arguments_arrive_as_they_are(value: str, word: str) -> No
     assert on_a_pipe(Start(argv=("printf", "%s", word), env=env)) == word.encode()
     seen = variables(on_a_pipe(Start(argv=SHOW, env=env)))
     assert (seen["VALUE"], seen["A-B"], seen["UID"]) == (value, value, "5")
-    assert not [name for name in seen if name.startswith("EXCISE_")]
+    assert not [name for name in seen if name.startswith("EXCISE_") and name not in os.environ]
 
 
 @pytest.mark.parametrize("value", ["plain", "it's", "\x03\x04\x1a\x7f", "a\nb\n\n", "ü" * 400, "x" * 9000, "'\\'"])
