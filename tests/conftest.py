@@ -102,11 +102,12 @@ _BEFORE = pytest.StashKey[_Host]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What stays together in one process of `-n`: a file; of the contract, whose files take longest, an address."""
+    """What stays together in one process of `-n`: a file; and all that uses the cluster, for a test kills its kubelet."""
     for item in items:
         callspec = getattr(item, "callspec", None)
-        address = callspec.params.get("address", "") if callspec and "contract" in item.path.parts else ""
-        item.add_marker(pytest.mark.xdist_group(f"{item.path.stem}{address and '-'}{address}"))
+        address = str(callspec.params.get("address", "")) if callspec else ""
+        on_cluster = "kubernetes" in f"{item.path.stem} {address}" or item.path.stem == "test_cluster"
+        item.add_marker(pytest.mark.xdist_group("cluster" if on_cluster else item.path.stem))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
