@@ -12,7 +12,7 @@ from pathlib import Path
 from cluster.errors import ClusterError
 from cluster.places import cache
 
-_OF_KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
+_OF_KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
 PROGRAMS = {**{name: f"k8s.io/kubernetes/cmd/{name}" for name in _OF_KUBERNETES}, "etcd": "go.etcd.io/etcd/server/v3"}
 """Each one's name, and the package it is."""
 MODULE = Path(__file__).parent / "kubernetes"
