@@ -68,6 +68,8 @@ def test_a_used_one_comes_back_clean(address: str) -> None:
                 assert not (await box.run("test -e left || test -e /tmp/left || pgrep sleep")).ok
                 await box.run(f"echo {number} > left; rm deps; touch /tmp/left; sleep 1000 &")
             while sum(pool.figures().idle.values()) < 1:
+                assert pool.figures().quarantine == ()
+                assert pool.figures().reused > number or pool._returning or pool._stock.places.count, "it did not come back"
                 await asyncio.sleep(0.01)
         figures = pool.figures()
         assert (len(seen), figures.reused, figures.hits["deps"]) == (1, 4, 4)
