@@ -5,10 +5,8 @@ Their commits have the same hashes on every machine, which is checked when they 
 
 import fcntl
 import hashlib
-import os
 import random
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
@@ -17,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from excise.errors import SpecError
+from excise.workloads.git import data, git
 
 LOCK_FILE = "requirements.lock"
 PACKAGES = ("html", "http", "json", "urllib", "wsgiref", "xmlrpc")
@@ -28,7 +27,6 @@ FILES = 40
 CHANGED = 5
 """Files that a commit changes of the one before."""
 _LINES = 60
-_GIT_TIMEOUT_S = 60.0
 _WHO = "Excise <mixed@excise.invalid>"
 _FIRST_COMMIT_AT = 1767225600
 """2026-01-01. Commits are an hour apart."""
@@ -139,11 +137,11 @@ def _build(place: Path, repositories: int) -> None:
     for number in range(repositories):
         bare = place / f"{name_of(number)}.git"
         commits = history(number)
-        _git(place, "init", "-q", "--bare", "--object-format=sha1", "--template=", "-b", "main", str(bare))
-        _git(bare, "config", "uploadpack.allowAnySHA1InWant", "true")
+        git(place, "init", "-q", "--bare", "--object-format=sha1", "--template=", "-b", "main", str(bare))
+        git(bare, "config", "uploadpack.allowAnySHA1InWant", "true")
         stream = b"".join(line for commit in commits for line in _imported(commit))
-        _git(bare, "-c", "fastimport.unpackLimit=1", "fast-import", "--quiet", input=stream)
-        shas = _git(bare, "rev-list", "--reverse", "main").decode().split()
+        git(bare, "-c", "fastimport.unpackLimit=1", "fast-import", "--quiet", input=stream)
+        shas = git(bare, "rev-list", "--reverse", "main").decode().split()
         heads |= {f"{name_of(number)}.{commit.number}": sha for commit, sha in zip(commits, shas, strict=True)}
     if heads["r000.2"] != _KNOWN:
         raise SpecError(f"the repositories came out as {heads['r000.2']}, not {_KNOWN}; report it, with `git --version`")
@@ -154,25 +152,7 @@ def _imported(commit: Commit) -> Iterator[bytes]:
     """One commit as `git fast-import` reads it: no work tree, no filters and nobody's configuration are in the way."""
     at = f"{_WHO} {_FIRST_COMMIT_AT + 3600 * commit.number} +0000"
     yield f"commit refs/heads/main\nauthor {at}\ncommitter {at}\n".encode()
-    yield _data(f"State {commit.number}\n".encode())
+    yield data(f"State {commit.number}\n".encode())
     for path, content in _files(commit):
         yield f"M 100644 inline {path}\n".encode()
-        yield _data(content)
-
-
-def _data(content: bytes) -> bytes:
-    return b"data %d\n%s\n" % (len(content), content)
-
-
-def _git(place: Path, *words: str, input: bytes = b"") -> bytes:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    env |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "LC_ALL": "C"}
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(place), *words], input=input, env=env, capture_output=True, check=False, timeout=_GIT_TIMEOUT_S
-        )
-    except FileNotFoundError:
-        raise SpecError("the repositories are built with git, which is not installed; install git") from None
-    if done.returncode != 0:
-        raise SpecError(f"git {words[0]} failed on the repositories: {done.stderr.decode(errors='replace').strip()}")
-    return done.stdout
+        yield data(content)

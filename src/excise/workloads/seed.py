@@ -6,9 +6,7 @@ everywhere: the commit it ends in has the same hash on every machine, which is c
 
 import fcntl
 import io
-import os
 import shutil
-import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -18,11 +16,11 @@ from pathlib import Path
 import msgspec
 
 from excise.errors import SpecError
+from excise.workloads.git import data, git
 from excise.workloads.index import Archive, Settings, fetch, settings
 from excise.workloads.lift import add_method, patch, replace_function
 
 BUNDLE, PATCH, BARE = "seed.bundle", "fix.patch", "repository.git"
-_GIT_TIMEOUT_S = 60.0
 _WHO = "Excise <seed@excise.invalid>"
 _FIRST_COMMIT_AT = 1767225600
 """2026-01-01. Commits are an hour apart."""
@@ -127,17 +125,17 @@ def _build(recipe: Recipe, place: Path, where: Settings) -> None:
     repaired = replace_function(source, fixed[recipe.source][1].decode(), recipe.function)
     (place / PATCH).write_bytes(patch(recipe.source, source, repaired))
     bare = place / BARE
-    _git(place, "init", "-q", "--bare", "--object-format=sha1", "--template=", "-b", "main", str(bare))
+    git(place, "init", "-q", "--bare", "--object-format=sha1", "--template=", "-b", "main", str(bare))
     test = {recipe.test_file: (released[recipe.test_file][0], with_test.encode())}
     history = (
         *_commit(f"{recipe.buggy.project} {recipe.buggy.version} as it was released", released, 0),
         *_commit(f"A test for {recipe.function}, which fails", test, 1),
     )
-    _git(bare, "fast-import", "--quiet", input=b"".join(history))
-    _git(bare, "repack", "-q", "-a", "-d")
-    _git(bare, "update-server-info")
-    _git(bare, "bundle", "create", "-q", str(place / BUNDLE), "HEAD", "main")
-    head = _git(bare, "rev-parse", "main").decode().strip()
+    git(bare, "fast-import", "--quiet", input=b"".join(history))
+    git(bare, "repack", "-q", "-a", "-d")
+    git(bare, "update-server-info")
+    git(bare, "bundle", "create", "-q", str(place / BUNDLE), "HEAD", "main")
+    head = git(bare, "rev-parse", "main").decode().strip()
     if head != recipe.head:
         raise SpecError(f"the seed repository came out as {head}, not {recipe.head}; report it, with `git --version`")
 
@@ -158,25 +156,7 @@ def _commit(message: str, files: Mapping[str, tuple[str, bytes]], number: int) -
     """One commit as `git fast-import` reads it: no work tree, no filters and nobody's configuration are in the way."""
     at = f"{_WHO} {_FIRST_COMMIT_AT + 3600 * number} +0000"
     yield f"commit refs/heads/main\nauthor {at}\ncommitter {at}\n".encode()
-    yield _data(message.encode() + b"\n")
+    yield data(message.encode() + b"\n")
     for path, (mode, content) in sorted(files.items()):
         yield f"M {mode} inline {path}\n".encode()
-        yield _data(content)
-
-
-def _data(content: bytes) -> bytes:
-    return b"data %d\n%s\n" % (len(content), content)
-
-
-def _git(place: Path, *words: str, input: bytes = b"") -> bytes:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    env |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "LC_ALL": "C"}
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(place), *words], input=input, env=env, capture_output=True, check=False, timeout=_GIT_TIMEOUT_S
-        )
-    except FileNotFoundError:
-        raise SpecError("the seed repository is built with git, which is not installed; install git") from None
-    if done.returncode != 0:
-        raise SpecError(f"git {words[0]} failed on the seed repository: {done.stderr.decode(errors='replace').strip()}")
-    return done.stdout
+        yield data(content)
