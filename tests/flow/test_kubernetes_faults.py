@@ -245,8 +245,12 @@ async def memory_full_of_files(namespace: str, _: Images) -> None:
     address, spec = f"kubernetes+guest?namespace={namespace}", Spec(limits=Limits(memory_bytes=32 * MIB))
     async with connect(address) as substrate, Sandbox(substrate, spec, ttl_s=120) as box:
         with pytest.raises(SandboxLost, match=r"killed for lack of memory \(OOMKilled, its limit is"):
-            assert not (await box.run("head -c 60000000 /dev/zero > /dev/shm/much")).ok
-            await box.run(["true", "x" * (12 * MIB)])  # which the first process must take in
+            await fill_memory(box)
+
+
+async def fill_memory(box: Sandbox) -> None:
+    assert not (await box.run("head -c 60000000 /dev/zero > /dev/shm/much")).ok
+    await box.run(["true", "x" * (12 * MIB)])  # which the first process must take in
 
 
 CLIENT = """
