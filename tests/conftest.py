@@ -101,6 +101,7 @@ _Host = dict[str, set[str]]
 _BEFORE = pytest.StashKey[_Host]()
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads these marks in the same hook, and a conftest's turn comes after it
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What stays together in one process of `-n`: a file; and all that uses the cluster, for a test kills its kubelet."""
     for item in items:
