@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 import excise
+from excise.action import Exec
 from excise.api import record
 from excise.errors import SandboxLost, SpecError
 from excise.looking.door import name_of
@@ -144,6 +145,21 @@ def test_shell_passes_streams_and_exit_code_on(address: str) -> None:
             killed = await command("shell", box.id, "--", "sh", "-c", "kill -9 $$")
             assert killed.code == 137
             assert (await box.run("echo alive")).text == "alive\n"
+
+    asyncio.run(main())
+
+
+def test_what_is_typed_after_a_commands_end_does_not_cost_its_outcome() -> None:
+    async def main() -> None:
+        async with Sandbox("local") as box:
+            await box.run("true")
+            async with opened(box.id) as visit:
+                process = await visit.start(Exec(("sh", "-c", "echo said; exit 7")))
+                for _ in range(20):  # it ends meanwhile, and its owner has nothing more to say
+                    await process.write(b"typed")
+                    await asyncio.sleep(0.02)
+                seen = await process.wait()
+                assert (seen.exit_code, seen.stdout) == (7, b"said\n")
 
     asyncio.run(main())
 

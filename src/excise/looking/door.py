@@ -23,6 +23,9 @@ _CREDENTIALS = struct.Struct("3i")
 _MOST_WAITING = 16
 _LAST_WORDS_S = 1.0
 """How long who follows a journal may take to read its end."""
+_HANGS_UP_S = 10.0
+"""How long who was answered may take to hang up."""
+_DROPPED_BYTES = 1 << 16
 _MOST_NAME_BYTES = 107
 
 
@@ -109,6 +112,7 @@ class Door:
             asked = await records.asked(reader)
             if asked is not None:
                 await self._answer(asked, reader, writer)
+                await _heard_out(reader, writer)
         except ConnectionError:
             pass  # they have hung up
         finally:
@@ -235,6 +239,15 @@ def credentials(connection: socket.socket) -> tuple[int, int, int]:
     data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, gid = _CREDENTIALS.unpack(data)
     return pid, uid, gid
+
+
+async def _heard_out(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Hang up after them. What they still send would else come back as an error, and cost them the answer they have not read."""
+    writer.write_eof()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_HANGS_UP_S):
+            while await reader.read(_DROPPED_BYTES):
+                pass
 
 
 async def _pieces(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
