@@ -242,7 +242,7 @@ def credentials(connection: socket.socket) -> tuple[int, int, int]:
 
 
 async def _heard_out(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Hang up after them. What they still send would else come back as an error, and cost them the answer they have not read."""
+    """Hang up after them: what they still send would come back as an error, and cost them the answer they have not read."""
     writer.write_eof()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_HANGS_UP_S):
