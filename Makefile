@@ -26,7 +26,7 @@ measure: $(STAMPS)/user programs ## set up, and measure every substrate that thi
 
 # A file's tests stay together, and two files run at once: much of their time is spent waiting.
 test: lint ## set up, lint, and run every test; ARGS="-k docker" chooses
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder $(ARGS)
 
 lint: $(STAMPS)/dev programs ## style, types, which room may import which; the C programs, with sanitizers
 	$(BIN)/ruff check .

@@ -101,14 +101,29 @@ _Host = dict[str, set[str]]
 _BEFORE = pytest.StashKey[_Host]()
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads these marks in the same hook, and a conftest's turn comes after it
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def _piece(nodeid: str) -> str:
     """What stays together in one process of `-n`: a file; and all that uses the cluster, for a test kills its kubelet."""
-    for item in items:
-        callspec = getattr(item, "callspec", None)
-        address = str(callspec.params.get("address", "")) if callspec else ""
-        on_cluster = "kubernetes" in f"{item.path.stem} {address}" or item.path.stem == "test_cluster"
-        item.add_marker(pytest.mark.xdist_group("cluster" if on_cluster else item.path.stem))
+    file, _, test = nodeid.partition("::")
+    stem, parameters = Path(file).stem, test.partition("[")[2]
+    return "cluster" if "kubernetes" in stem + parameters or stem == "test_cluster" else file
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest pieces of work begin first."""
+    longest = ("cluster", "tests/contract/test_contract.py")
+    items.sort(key=lambda item: longest.index(piece) if (piece := _piece(item.nodeid)) in longest else len(longest))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Not xdist's own groups: they go by a suffix to a test's id, which pytest 9 no longer lets it add."""
+    from xdist.scheduler import LoadScopeScheduling  # only who runs with -n has it
+
+    class Pieces(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return _piece(nodeid)
+
+    return Pieces(config, log)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
