@@ -201,6 +201,7 @@ def _let_go(loop: asyncio.AbstractEventLoop, listening: socket.socket) -> None:
     elif _is_running(loop):
         shut()
     else:
+        weakref.finalize(shut, listening.close)  # a loop that is closed before its next turn forgets what it was to do
         loop.call_soon_threadsafe(shut)
 
 

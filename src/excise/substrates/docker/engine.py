@@ -6,9 +6,9 @@
 import errno
 import json
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from aiodocker.containers import DockerContainer
 
 # No key a program is likely to be sent: by default Docker takes ctrl-p ctrl-q out of a terminal's input and hangs up.
+T = TypeVar("T")
 _DETACH_KEYS = "ctrl-^,ctrl-],ctrl-^,ctrl-],ctrl-^"
+_FREEZES = 20
 _NO_CONNECTION = 900  # aiodocker's own status, beside HTTP's
 
 
@@ -169,7 +171,7 @@ class Engine:
 
     async def pause(self, container_id: str) -> None:
         with self.losses():
-            await self.container(container_id).pause()
+            await _frozen(lambda: self.container(container_id).pause())
 
     async def resume(self, container_id: str) -> None:
         with self.losses():
@@ -189,7 +191,8 @@ class Engine:
     async def commit(self, container_id: str, repository: str, tag: str, config: dict[str, Any]) -> str:
         """A container's files as an image, taken while its processes stand still; the image's id."""
         with self.losses():
-            made = await self.container(container_id).commit(repository=repository, tag=tag, config=config)
+            commit = self.container(container_id).commit
+            made = await _frozen(lambda: commit(repository=repository, tag=tag, config=config))
         return cast(str, made["Id"])
 
     async def collect(self) -> tuple[str, ...]:
@@ -320,3 +323,16 @@ class Engine:
         return SubstrateError(
             f"no Docker daemon answers at {where}: start it (`sudo systemctl start docker`) or set DOCKER_HOST"
         )
+
+
+async def _frozen(asked: Callable[[], Awaitable[T]]) -> T:
+    """Ask again where runc gave up: on a busy machine its freezer often does, and has thawed all by then."""
+    from aiodocker import DockerError  # noqa: PLC0415 - as above
+
+    for left in reversed(range(_FREEZES)):
+        try:
+            return await asked()
+        except DockerError as error:
+            if not left or "unable to freeze" not in str(error.message):
+                raise
+    raise AssertionError
