@@ -32,7 +32,7 @@ ADDRESSES = (
     "pool:docker",
 )
 POOLS_OWN = ("life", "loss", "state", "apart", "adopt", "ability")
-"""What a pool does itself; the rest is its source's, which is judged alone, and over pool:namespace. Containers take their time."""
+"""What a pool does itself; the rest is its source's, which is judged alone, and over pool:namespace."""
 KEPT = [(address, case) for address in ADDRESSES for case in (grouped(POOLS_OWN) if address == "pool:docker" else CASES)]
 POOLED_FAKE = "pool:fake?create_s=0.5&pool.pressure=0"
 """Creates that take their time, so that idle sandboxes are worth claiming; nothing depends on how busy this host is."""
