@@ -94,7 +94,7 @@ class Slot:
     def __init__(self, name: str, want: Want, done: int, owner: Owner | None) -> None:
         self.name = name
         self.want = want
-        """One of those that asked: it says how the state is made."""
+        """The last that asked: what is made ahead has its terms, so that the next like it finds nothing to change."""
         self.done = done
         self.state = want.state.upto(done)
         self.owner = owner

@@ -86,6 +86,8 @@ class Stock:
         found = self.slots.get(name)
         if found is None:
             found = self.slots[name] = Slot(name, want, done, whose)
+        elif done == len(want.state.steps):
+            found.want = want
         return found
 
     def require_room(self, slot: Slot) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from excise.action import Shell
 from excise.errors import CreateError, SpecError
-from excise.spec import Spec, Step
+from excise.spec import Limits, Spec, Step
 from excise.substrates.fake import FakeSubstrate
 from excise.substrates.pool import Pool
 from excise.substrates.pool.pressure import host_pressure
@@ -52,6 +52,21 @@ def test_demand_holds_more_of_what_is_asked_for_faster_than_it_is_made() -> None
         assert pool.figures().idle["deps"] > 2
 
     on_pool(body, reuse="never", match="exact", source=source(create_s=20.0))
+
+
+def test_what_is_made_ahead_has_the_terms_that_were_asked_for_last() -> None:
+    """A trainer whose limits changed does not pay for the change with every claim."""
+
+    async def body(pool: Pool, _: FakeSubstrate) -> None:
+        for pids in (64, 128):
+            wanted = spec(limits=Limits(pids=pids))
+            await (await claim(pool, wanted)).close()
+            await pool.fill(wanted, 2)
+            assert [one.spec.limits.pids for one in idle_of(pool)] == [pids] * 2
+            for handle in [await claim(pool, wanted) for _each in range(2)]:
+                await handle.close()
+
+    on_pool(body, policy="none", reuse="never")
 
 
 def test_what_is_said_to_come_is_made_and_not_expected_again() -> None:
