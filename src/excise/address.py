@@ -14,7 +14,8 @@ import msgspec
 from excise.errors import SpecError
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
-_WRAPPERS = ("pool",)
+_WRAPPERS = ("pool", "hosted")
+_SCHEMES = ("http://", "https://", "unix://")
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,22 +29,26 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         if self.url:
-            return self.url
-        query = "?" + urlencode(self.options, safe="/:,.") if self.options else ""
+            return "".join(f"{w}:" for w in self.wrappers) + self.url + _query(self.options)
+        query = _query(self.options)
         return "".join(f"{w}:" for w in self.wrappers) + self.name + ("+guest" if self.guest else "") + query
+
+
+def _query(options: Mapping[str, str]) -> str:
+    return "?" + urlencode(options, safe="/:,.") if options else ""
 
 
 def parse(text: str) -> Address:
     """The address `text` spells, or a SpecError that shows what one looks like."""
-    if text.startswith(("http://", "https://", "unix://")):
-        if text.endswith("://"):
-            raise _malformed(text, "no host follows")
-        return Address(name="remote", url=text)
     head, mark, query = text.partition("?")
     wrappers: list[str] = []
     while ":" in head and head.partition(":")[0] in _WRAPPERS:
         wrapper, _, head = head.partition(":")
         wrappers.append(wrapper)
+    if head.startswith(_SCHEMES):
+        if head.endswith("://"):
+            raise _malformed(text, "no host follows")
+        return Address(name="remote", url=head, options=_options(text, query), wrappers=tuple(wrappers))
     name, colon, short = head.partition(":")
     if colon and query:
         raise _malformed(text, "options are given twice, after ':' and after '?'")

@@ -32,7 +32,8 @@ _WITH_GUEST: dict[str, str] = {
     "docker": "excise.substrates.docker:DockerGuestSubstrate",
     "kubernetes": "excise.substrates.kubernetes:KubernetesGuestSubstrate",
 }
-_WRAPPERS: dict[str, str] = {"pool": "excise.substrates.pool:Pool"}
+_WRAPPERS: dict[str, str] = {"pool": "excise.substrates.pool:Pool", "hosted": "excise.substrates.hosted:HostedSubstrate"}
+_REMOTE = "excise.substrates.remote:RemoteSubstrate"
 _GROUP = "excise.substrates"
 
 
@@ -45,10 +46,12 @@ def names() -> tuple[str, ...]:
 def make(text: str) -> Substrate:
     """The substrate that the address `text` names. Nothing runs yet: `probe` or `create` is the first contact."""
     address = parse(text)
-    if address.url:
-        raise Unsupported(f"{text} is a remote host, which Excise does not speak to yet; name a substrate of this machine")
     if address.wrappers:
         return _wrapped(address)
+    if address.url:
+        if address.options:
+            raise SpecError(f"{address.url} takes no options: what it serves has them, where it is served")
+        return _loaded(_REMOTE)(address.url)
     factory = _factory(address.name)
     if address.guest:
         factory = _with_guest(address.name)

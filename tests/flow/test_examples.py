@@ -37,6 +37,11 @@ def test_pool(address: str, runs_here: Callable[[str], None]) -> None:
     assert example("pool.py", address).splitlines() == [f"{[1.0] * 4}", f"{[1.0] * 4}", "8 claims, 0 failed"]
 
 
+def test_serve(runs_here: Callable[[str], None]) -> None:
+    runs_here("namespace")
+    assert example("serve.py").splitlines() == [str([float(number * number) for number in range(8)])]
+
+
 def test_record() -> None:
     shares, sums = example("record.py", "local").splitlines()
     assert shares.startswith("model ")

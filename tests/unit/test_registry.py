@@ -115,10 +115,6 @@ def test_an_unknown_promise_is_refused() -> None:
     [
         ("local+guest", "local has no +guest; use local, which takes its own path"),
         ("namespace+guest", "namespace has the guest in every sandbox: leave +guest out"),
-        (
-            "https://host:8700",
-            "https://host:8700 is a remote host, which Excise does not speak to yet; name a substrate of this machine",
-        ),
     ],
 )
 def test_what_is_not_built_yet_is_unsupported_and_names_the_remedy(address: str, sentence: str) -> None:
@@ -186,3 +182,23 @@ def test_a_plugin_that_cannot_be_loaded_is_one_sentence(name: str) -> None:
     said = refusal(name)
     assert said.startswith(f"the substrate {name!r} cannot be loaded from ")
     assert said.endswith("; install a-plugin again, or remove it")
+
+
+@pytest.mark.parametrize("address", ["https://host:8700", "http://[::1]:80", "unix:///run/excise.sock", "hosted:local"])
+def test_a_remote_host_is_a_substrate_that_nothing_is_asked_of_yet(address: str) -> None:
+    assert make(address).address == address
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("https://host:8700?a=b", "takes no options"),
+        ("https://key@host:8700", "a key in a URL would be in every result and log"),
+        ("https://host:8700/path", "leads nowhere"),
+        ("https://host:99999", "no number up to 65535"),
+        ("unix://relative", "named by its whole path"),
+        ("hosted:local?hosted.rtt_ms=-1", "a round trip takes"),
+    ],
+)
+def test_a_url_that_is_no_servers_is_refused_in_a_sentence(address: str, said: str) -> None:
+    assert said in refusal(address)

@@ -43,6 +43,7 @@ def application() -> App:
         (use, "rm", "End a live sandbox."),
         (use, "snapshots", "List the snapshots that were kept, or delete some."),
         (use, "pool", "Run a warm pool under load, and show what its claims find and what it costs."),
+        (use, "serve", "Serve a substrate of this machine to clients over the network."),
         (use, "image", "Build, list and remove root-filesystem images."),
         (use, "check", "Check that a substrate keeps every promise of the contract."),
         (care, "doctor", "Say what runs on this machine, and how to enable the rest."),

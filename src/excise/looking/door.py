@@ -10,6 +10,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+from excise.channel.refusal import Refused, refusal
 from excise.errors import SandboxLost, SpecError
 from excise.handles import finish
 from excise.looking import records
@@ -146,11 +147,11 @@ class Door:
                     await records.send(writer, records.Done())
                     self._removed()
                 case _:
-                    await records.send(writer, records.Refused("spec", "that is no verb to begin with"))
+                    await records.send(writer, Refused("spec", "that is no verb to begin with"))
         except ConnectionError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, who asked is told, and the owner is not disturbed
-            await records.send(writer, records.refusal(error))
+            await records.send(writer, refusal(error))
 
     async def _start(self, asked: records.Start, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A command that lives no longer than the connection, and nothing that it started does."""

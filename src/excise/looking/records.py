@@ -6,16 +6,17 @@ A message is its length, four bytes, and a record in MessagePack.
 import asyncio
 import struct
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from excise.action import Action, Command, Event, Observation, Output
-from excise.errors import ExciseError, SandboxLost, SpecError, SubstrateError, Unsupported
+from excise.channel.packing import Unpacker, packed
+from excise.channel.refusal import Refused
+from excise.errors import SpecError
 from excise.substrate import Change
 
 _LENGTH = struct.Struct("<I")
-_NO_TEXT = 1
 MOST_BYTES = 1 << 28
 """Of one message: a file that is read whole for a patch is one."""
 
@@ -149,17 +150,12 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     """It was done, or has begun."""
 
 
-class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """Why not, by who must act."""
-
-    kind: Literal["spec", "unsupported", "lost", "substrate", "os", "other"]
-    text: str
-    errno: int | None = None
-    path: str | None = None
-
-
 Asked = Describe | Run | Start | Upload | Download | Diff | Follow | Close | Data | DataEnd | Resize | Signal
 Answered = About | Seen | Done | Happened | Exited | Data | DataEnd | Changes | Refused
+
+
+_asked = Unpacker(Asked)
+_answered = Unpacker(Answered)
 
 
 def happened(event: Event) -> Happened | Exited:
@@ -167,73 +163,13 @@ def happened(event: Event) -> Happened | Exited:
     return Happened(event.stream, event.data) if isinstance(event, Output) else Exited(event.observation)
 
 
-def refusal(error: Exception) -> Refused:
-    """An error as a record."""
-    match error:
-        case Unsupported():
-            return Refused("unsupported", str(error))
-        case SpecError():
-            return Refused("spec", str(error))
-        case SandboxLost():
-            return Refused("lost", str(error))
-        case SubstrateError():
-            return Refused("substrate", str(error))
-        case OSError():
-            return Refused(
-                "os", error.strerror or str(error), error.errno, None if error.filename is None else str(error.filename)
-            )
-        case _:
-            return Refused("other", f"its owner failed: {type(error).__name__}: {error}")
-
-
-def as_exception(refused: Refused) -> Exception:
-    """The error again, on the other side."""
-    if refused.kind == "os":
-        return OSError(refused.errno, refused.text, refused.path)
-    kinds: dict[str, type[ExciseError]] = {
-        "spec": SpecError,
-        "unsupported": Unsupported,
-        "lost": SandboxLost,
-        "substrate": SubstrateError,
-    }
-    return kinds.get(refused.kind, SandboxLost)(refused.text)
-
-
 async def send(writer: asyncio.StreamWriter, record: msgspec.Struct) -> None:
     """One message; returns when the other side has taken enough of what came before."""
-    data = _encoded(record)
+    data = packed(record)
     if len(data) > MOST_BYTES:
         raise SpecError(f"{len(data)} bytes are too many to be handed over at once; copy the file out by `excise cp`")
     writer.write(_LENGTH.pack(len(data)) + data)
     await writer.drain()
-
-
-def _encoded(record: msgspec.Struct) -> bytes:
-    try:
-        return msgspec.msgpack.encode(record)
-    except UnicodeEncodeError:  # a file's name need not be text
-        return msgspec.msgpack.encode(_in_bytes(msgspec.to_builtins(record, builtin_types=(bytes,))))
-
-
-def _in_bytes(value: Any) -> Any:
-    """With each string that is no text as its bytes, marked."""
-    match value:
-        case str() if any("\ud800" <= character <= "\udfff" for character in value):
-            return msgspec.msgpack.Ext(_NO_TEXT, value.encode("utf-8", "surrogateescape"))
-        case dict():
-            return {name: _in_bytes(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
-        case list() | tuple():
-            return [_in_bytes(one) for one in value]  # pyright: ignore[reportUnknownVariableType]
-        case _:
-            return value
-
-
-def _decoded(data: bytes, type_: Any) -> Any:
-    try:
-        return msgspec.msgpack.decode(data, type=type_)
-    except msgspec.ValidationError:
-        value = msgspec.msgpack.decode(data, ext_hook=lambda _, name: bytes(name).decode("utf-8", "surrogateescape"))
-        return msgspec.convert(value, type_)
 
 
 async def _message(reader: asyncio.StreamReader) -> bytes | None:
@@ -250,7 +186,7 @@ async def asked(reader: asyncio.StreamReader) -> Asked | None:
     """The next message of who looks in; None when they have hung up, or speak another language."""
     data = await _message(reader)
     try:
-        return None if data is None else _decoded(data, Asked)
+        return None if data is None else _asked(data)
     except (msgspec.DecodeError, SpecError):
         return None
 
@@ -259,6 +195,6 @@ async def answered(reader: asyncio.StreamReader) -> Answered | None:
     """The next message of the owner; None when it has hung up, or speaks another language."""
     data = await _message(reader)
     try:
-        return None if data is None else _decoded(data, Answered)
+        return None if data is None else _answered(data)
     except (msgspec.DecodeError, SpecError):
         return None

@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from excise.action import Action, Command, Event, Exit, Keep, Observation, Output, Stat
+from excise.channel.refusal import Refused, as_exception
 from excise.errors import SandboxLost, SpecError
 from excise.handles import Undeclared, finish, observe
 from excise.looking import records
@@ -42,8 +43,8 @@ class Line:
         told = await records.answered(self._reader)
         if told is None:
             raise SandboxLost(_GONE)
-        if isinstance(told, records.Refused):
-            raise records.as_exception(told)
+        if isinstance(told, Refused):
+            raise as_exception(told)
         return told
 
     async def expect(self, kind: type[T]) -> T:

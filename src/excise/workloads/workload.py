@@ -32,6 +32,8 @@ class Expect(msgspec.Struct, frozen=True, kw_only=True):
     """Of the output before its tail."""
     pattern: str | None = None
     """A regular expression that must be found in the output before its tail."""
+    parts: tuple["Expect", ...] = ()
+    """Of a batch: what each of its actions must answer."""
 
     def fault(self, seen: Observation) -> str | None:
         """Why `seen` is not the expected answer, or None if it is."""
@@ -41,8 +43,11 @@ class Expect(msgspec.Struct, frozen=True, kw_only=True):
             return f"exit code {seen.exit_code}, not {self.exit_code}{_last_line(seen)}"
         if self.stdout is not None and seen.stdout != self.stdout:
             return f"it answered {seen.stdout[:_SHOWN_BYTES]!r}, not {self.stdout[:_SHOWN_BYTES]!r}"
-        fault = self._fault_in(seen.stdout)
-        return None if fault is None else f"{fault}{_last_line(seen)}"
+        if (fault := self._fault_in(seen.stdout)) is not None:
+            return f"{fault}{_last_line(seen)}"
+        if self.parts and len(self.parts) != len(seen.parts):
+            return f"{len(seen.parts)} actions of its batch were answered, not {len(self.parts)}"
+        return next(filter(None, (one.fault(part) for one, part in zip(self.parts, seen.parts, strict=False))), None)
 
     def _fault_in(self, output: bytes) -> str | None:
         if not output.endswith(self.tail):

@@ -318,8 +318,6 @@ class Pool:
 def _address(source: str, settings: Settings, *, pressure: bool) -> str:
     """The one string that makes the same pool again."""
     inner = parse(source)
-    if inner.url:
-        return f"pool:{source}"
     own = settings.said() | ({} if pressure else {"pressure": "0"})
     options = {**inner.options, **{f"pool.{name}": value for name, value in own.items()}}
     return str(msgspec.structs.replace(inner, wrappers=("pool", *inner.wrappers), options=options))

@@ -1,0 +1,1 @@
+"""A substrate behind a socket: `excise serve`."""

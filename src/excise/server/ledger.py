@@ -1,0 +1,85 @@
+"""What the server holds, written down as it changes: what a server that was killed leaves to the next one."""
+
+import fcntl
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from excise.errors import SpecError
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A sandbox, or the end of one (`gone`). Times are of the wall clock: they outlive the process that wrote them."""
+
+    id: str
+    key: str = ""
+    labels: Mapping[str, str] = {}
+    until: float = 0.0
+    gone: bool = False
+
+
+class Ledger:
+    """A line for each change; rewritten when most of it is history."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._held: dict[str, Entry] = {}
+        self._lines = 0
+        self._file: int | None = None
+        self._lock: int | None = None
+
+    def open(self) -> tuple[Entry, ...]:
+        """Begin a new one; what the last one held, if it was not closed in order."""
+        left: dict[str, Entry] = {}
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SpecError(f"a server that runs writes {self._path}: give this one another --state, or another port") from None
+        if self._path.exists():
+            for line in self._path.read_bytes().splitlines():
+                try:
+                    entry = msgspec.json.decode(line, type=Entry)
+                except msgspec.DecodeError:
+                    continue  # the line that was being written when it died
+                left.pop(entry.id, None)
+                if not entry.gone:
+                    left[entry.id] = entry
+        self._begin()
+        return tuple(left.values())
+
+    def _begin(self) -> None:
+        new = self._path.with_suffix(".new")
+        data = b"".join(msgspec.json.encode(entry) + b"\n" for entry in self._held.values())
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        os.write(descriptor, data)
+        new.replace(self._path)
+        if self._file is not None:
+            os.close(self._file)
+        self._file, self._lines = descriptor, len(self._held)
+
+    def note(self, entry: Entry) -> None:
+        if self._file is None:
+            return
+        if entry.gone:
+            self._held.pop(entry.id, None)
+        else:
+            self._held[entry.id] = entry
+        os.write(self._file, msgspec.json.encode(entry) + b"\n")
+        self._lines += 1
+        if self._lines > 2 * len(self._held) + 1024:
+            self._begin()
+
+    def close(self) -> None:
+        """Everything was closed in order: there is nothing for the next one to look after."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+            if not self._held:
+                self._path.unlink(missing_ok=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None

@@ -1,0 +1,216 @@
+"""The server's end of one client's channel: its calls, each a task, and what becomes of them when the client is away."""
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+
+from excise.channel import frames, records
+from excise.channel.channel import Channel
+from excise.channel.flow import Incoming, Outgoing, Whole
+from excise.channel.frames import Header, ProtocolError
+from excise.channel.packing import packed
+from excise.channel.refusal import Refused, refusal
+from excise.clock import now_ns
+from excise.server.budget import Budget
+from excise.server.calls import Work, verb_of
+from excise.server.host import Host, Refusal
+from excise.server.keys import Key
+from excise.server.rate import Rate
+
+MOST_CALLS = 4096
+"""At once, of one client."""
+_ONCE = (records.Upload, records.Download, records.Close)
+PATIENCE_S = 60.0
+"""How long a client may be away before what it waits for is given up."""
+
+
+class Call:
+    """One call, as frames change it."""
+
+    def __init__(self, channel: Channel, number: int) -> None:
+        self.number = number
+        self.channel = channel
+        self.begun_ns = now_ns()
+        self.inner_ns = 0
+        self.outgoing = Outgoing(channel, number)
+        self.incoming: Incoming | Whole = Incoming(channel, number)
+        self.task: asyncio.Task[None] | None = None
+        self.tells: Callable[[records.Told], None] | None = None
+        self.long_bytes = 0
+
+    def started(self) -> None:
+        self.channel.send(frames.STARTED, self.number)
+
+
+class Session:
+    """A client's. It outlives connections for PATIENCE_S."""
+
+    def __init__(self, host: Host, key: Key, budget: Budget, rate: Rate, ended: Callable[["Session"], None]) -> None:
+        self.key = key
+        self.channel = Channel(self, frames.FROM_CLIENT)
+        self._host = host
+        self._budget = budget
+        self._rate = rate
+        self._ended = ended
+        self._calls: dict[int, Call] = {}
+        self._last = 0
+        self._loop = asyncio.get_running_loop()
+        self._away: asyncio.TimerHandle | None = None
+
+    # ---- what the channel tells
+
+    def connected(self) -> None:
+        if self._away is not None:
+            self._away.cancel()
+            self._away = None
+
+    def broken(self, reason: str) -> None:
+        self._away = self._loop.call_later(PATIENCE_S, self.channel.fail, f"its client was away for {PATIENCE_S:g} s")
+
+    def lost(self, reason: str) -> None:
+        """Nobody will hear what comes of its calls: they are ended. Its sandboxes have their leases."""
+        self.connected()
+        for call in tuple(self._calls.values()):
+            call.outgoing.end()
+            if isinstance(call.incoming, Incoming):
+                call.incoming.drop()
+            if call.task is not None:
+                call.task.cancel()
+        self._ended(self)
+
+    def drained(self) -> None:
+        for call in self._calls.values():
+            call.outgoing.wake()
+
+    def received(self, head: Header, payload: bytes) -> None:
+        if head.type == frames.CALL:
+            self._begin(head.call, payload)
+            return
+        if head.type == frames.BYE:
+            self.channel.fail("its client has left")
+            return
+        call = self._calls.get(head.call)
+        if call is None:
+            if 0 < head.call <= self._last:
+                return  # on its way when the call was answered
+            raise ProtocolError(f"a frame of type {head.type} for a call that was not made")
+        match head.type:
+            case frames.DATA:
+                call.incoming.came(payload, head.flags)
+                if isinstance(call.incoming, Whole) and len(call.incoming) >= call.long_bytes:
+                    self._whole(call, call.incoming)
+            case frames.CREDIT:
+                call.outgoing.granted(frames.granted(payload))
+            case frames.EOF:
+                call.incoming.end()
+            case frames.TELL:
+                self._tell(call, payload)
+            case _:
+                self._cancel(call)
+
+    def _begin(self, number: int, payload: bytes) -> None:
+        if number <= self._last:
+            raise ProtocolError(f"call {number} after call {self._last}")
+        self._last = number
+        call = Call(self.channel, number)
+        if len(self._calls) >= MOST_CALLS:
+            self._refuse(call, Refused("capacity", f"{MOST_CALLS} calls are in flight: wait for one", retry_s=0.1))
+            return
+        try:
+            asked = records.asked(payload)
+        except Exception as error:  # noqa: BLE001 - a record that says what it cannot mean is its sender's to mend
+            self._refuse(call, _unreadable(error))
+            return
+        # What a client could not ask again, for its stream has begun, is not held back.
+        if not isinstance(asked, _ONCE) and (wait_s := self._rate.wait_s(self._loop.time())) > 0:
+            self._host.figures.refused["rate"] += 1
+            text = f"the key {self.key.name} may make {self.key.rate:g} calls a second"
+            self._refuse(call, Refused("capacity", text, retry_s=wait_s))
+            return
+        self._calls[number] = call
+        if not isinstance(asked, records.Long):
+            self._run(call, asked)
+            return
+        if not 0 < asked.size_bytes <= frames.MAX_LONG:
+            self._refuse(call, Refused("spec", f"a call of {asked.size_bytes} bytes is too long: send it as a file"))
+            return
+        call.long_bytes = asked.size_bytes
+        call.incoming = Whole(self.channel, number, asked.size_bytes)
+
+    def _whole(self, call: Call, whole: Whole) -> None:
+        """A long call is all there; what comes within it from now on is nobody's."""
+        call.incoming = Incoming(self.channel, call.number)
+        call.incoming.drop()
+        try:
+            asked = records.asked_at_length(whole.bytes())
+        except Exception as error:  # noqa: BLE001 - as above
+            self._refuse(call, _unreadable(error))
+            return
+        call.begun_ns = now_ns()
+        self._run(call, asked)
+
+    def _tell(self, call: Call, payload: bytes) -> None:
+        try:
+            told: records.Told = records.told(payload)
+        except Exception as error:  # noqa: BLE001 - as above
+            raise ProtocolError(f"something told that cannot be read: {error}") from None
+        if call.tells is not None:
+            call.tells(told)
+
+    def _cancel(self, call: Call) -> None:
+        if call.task is None:
+            self._refuse(call, Refused("cancelled", "it was cancelled before it was all there"))
+        else:
+            call.task.cancel()
+
+    # ---- carrying it out
+
+    def _run(self, call: Call, asked: records.Asked) -> None:
+        call.task = self._loop.create_task(self._work(call, asked), context=contextvars.Context())
+        call.task.add_done_callback(lambda _: self._never_begun(call))
+
+    def _never_begun(self, call: Call) -> None:
+        """A task that is cancelled before its first turn has said nothing."""
+        if call.number in self._calls:
+            self._refuse(call, Refused("cancelled", "it was cancelled"))
+
+    async def _work(self, call: Call, asked: records.Asked) -> None:
+        verb = verb_of(asked)
+        try:
+            async with self._budget.of(asked):
+                await self._send(call, await Work(self._host, self.key, call).do(asked))
+            self._host.figures.calls[verb, "ok"] += 1
+            return
+        except asyncio.CancelledError:
+            why = Refused("cancelled", "it was cancelled")
+        except Refusal as error:
+            why = error.refused
+        except Exception as error:  # noqa: BLE001 - whatever it is, who asked is told, and the others are not disturbed
+            why = refusal(error, "the server")
+        self._host.figures.calls[verb, why.kind] += 1
+        self._refuse(call, why)
+
+    async def _send(self, call: Call, value: records.Value) -> None:
+        """The answer; a long one as its client takes it."""
+        server_ns, inner_ns = now_ns() - call.begun_ns, call.inner_ns
+        data = packed(records.Answer(value, server_ns, inner_ns))
+        if len(data) > frames.SHORT_BYTES:
+            whole = packed(value)
+            if not await call.outgoing.write(whole):
+                return
+            data = packed(records.Answer(records.Long(len(whole)), server_ns, inner_ns))
+        self._calls.pop(call.number, None)
+        self.channel.send(frames.ANSWER, call.number, data)
+
+    def _refuse(self, call: Call, refused: Refused) -> None:
+        self._calls.pop(call.number, None)
+        answer = records.Answer(refused, now_ns() - call.begun_ns, call.inner_ns)
+        self.channel.send(frames.ANSWER, call.number, packed(answer))
+
+    def close(self, reason: str) -> None:
+        """Good-bye: the client hears why."""
+        self.channel.finish(reason)
+
+
+def _unreadable(error: Exception) -> Refused:
+    return Refused("spec", f"the call cannot be read: {error}")

@@ -1,0 +1,54 @@
+"""`hosted:ADDRESS`: a server of our own at a distance, and nothing of it left."""
+
+import asyncio
+import statistics
+import time
+from collections.abc import Callable
+
+import pytest
+
+from excise.action import Batch, Exec
+from excise.api import connect
+from excise.errors import SpecError, SubstrateError
+from excise.sandbox import Sandbox
+
+
+@pytest.fixture(autouse=True)
+def here(runs_here: Callable[[str], None]) -> None:
+    runs_here("namespace")
+
+
+@pytest.mark.parametrize("rtt_ms", [0, 20])
+def test_an_action_takes_its_round_trip_and_a_batch_takes_one(rtt_ms: int) -> None:
+    async def main() -> None:
+        async with connect(f"hosted:namespace?hosted.rtt_ms={rtt_ms}") as substrate, Sandbox(substrate) as box:
+            took: list[float] = []
+            for _ in range(5):
+                begun = time.monotonic()
+                assert (await box.run(["true"])).ok
+                took.append(time.monotonic() - begun)
+            assert statistics.median(took) >= rtt_ms / 1000
+            begun = time.monotonic()
+            seen = await box.run(Batch((Exec(("true",)),) * 10))
+            assert seen.ok
+            assert len(seen.parts) == 10
+            if rtt_ms:
+                assert time.monotonic() - begun < 10 * rtt_ms / 1000  # it would be that, one by one
+
+    asyncio.run(main())
+
+
+def test_what_cannot_be_served_says_why() -> None:
+    async def main() -> None:
+        async with connect("hosted:docker?host=tcp://127.0.0.1:1") as substrate:
+            with pytest.raises(SubstrateError, match=r"cannot be served: .*no Docker daemon answers"):
+                await substrate.probe()
+
+    asyncio.run(main())
+    with pytest.raises(SpecError, match="a round trip takes"):
+        asyncio.run(main_of("hosted:namespace?hosted.rtt_ms=-1"))
+
+
+async def main_of(address: str) -> None:
+    async with connect(address):
+        pass

@@ -1,0 +1,265 @@
+"""Connections that break, frames that are none, clients that never read: nothing is run twice, nobody else is harmed."""
+
+import asyncio
+import os
+import secrets
+import socket
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+import served
+from excise.api import connect
+from excise.channel import frames, records
+from excise.channel.packing import packed
+from excise.sandbox import Sandbox
+
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def server(runs_here: Callable[[str], None], tmp_path_factory: pytest.TempPathFactory) -> Generator[served.Served]:
+    runs_here("namespace")
+    with served.serving(tmp_path_factory.mktemp("broken"), "--drain", "0s") as found:
+        yield found
+
+
+class Cutter:
+    """A hop that passes bytes on until it is told to cut every connection."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._open: set[asyncio.StreamWriter] = set()
+        self.cuts = 0
+        self.port = 0
+        self.passes: int | None = None
+        """So many bytes more, in either direction, and then a cut."""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there_reader, there = await asyncio.open_connection("127.0.0.1", self._port)
+        self._open |= {writer, there}
+        await asyncio.gather(self._pass(reader, there), self._pass(there_reader, writer), return_exceptions=True)
+        for one in (writer, there):
+            self._open.discard(one)
+            one.close()
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(65536):
+                if self.passes is not None:
+                    data, left = data[: self.passes], self.passes - len(data)
+                    self.passes = max(0, left)
+                    if left <= 0:
+                        writer.write(data)
+                        self.cut()
+                        return
+                writer.write(data)
+                await writer.drain()
+        writer.transport.abort()
+
+    def cut(self) -> None:
+        self.cuts += 1
+        self.passes = None
+        for one in tuple(self._open):
+            one.transport.abort()
+
+
+@asynccontextmanager
+async def cutter(port: int) -> AsyncGenerator[Cutter]:
+    found = Cutter(port)
+    listening = await asyncio.start_server(found.serve, "127.0.0.1", 0)
+    found.port = listening.sockets[0].getsockname()[1]
+    try:
+        yield found
+    finally:
+        listening.close()
+        found.cut()
+
+
+def test_what_runs_while_the_connection_breaks_is_run_once_and_answered(
+    server: served.Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut after every so many bytes, in both directions: each action leaves one line, and each is answered."""
+    monkeypatch.setenv("EXCISE_KEY", server.key)
+
+    async def main() -> None:
+        async with cutter(server.port) as hop, connect(f"http://127.0.0.1:{hop.port}") as substrate, Sandbox(substrate) as box:
+            for number in range(60):
+                hop.passes = 1 + number * 7
+                seen = await box.run(f"echo {number} >> /ran; echo {number}")
+                assert seen.text == f"{number}\n"
+            hop.passes = None
+            assert (await box.read("/ran")).decode().split() == [str(number) for number in range(60)]
+            assert hop.cuts >= 40
+
+    asyncio.run(main())
+
+
+def test_streams_go_on_where_they_were(server: served.Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EXCISE_KEY", server.key)
+    data = secrets.token_bytes(3 * MIB)
+
+    async def main() -> None:
+        async with cutter(server.port) as hop, connect(f"http://127.0.0.1:{hop.port}") as substrate, Sandbox(substrate) as box:
+            hop.passes = MIB
+            await box.write("/data", data)
+            hop.passes = MIB
+            assert await box.read("/data") == data
+            process = await box.start("cat; echo end >&2")
+            hop.passes = MIB
+            writing = asyncio.ensure_future(_write(process, data))
+            seen = await process.wait()
+            await writing
+            assert (seen.stdout[:1000], seen.stderr) == (data[:1000], b"end\n")
+            assert hop.cuts >= 3
+
+    async def _write(process: object, data: bytes) -> None:
+        for at in range(0, len(data), 50_000):
+            await process.write(data[at : at + 50_000])  # type: ignore[attr-defined]
+        await process.close_stdin()  # type: ignore[attr-defined]
+
+    asyncio.run(main())
+
+
+# ---- abuse
+
+
+def opened(server: served.Served, *, channel: str | None = None) -> socket.socket:
+    """A raw channel, after its handshake."""
+    raw = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+    raw.sendall(
+        f"GET /v1/channel HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nConnection: Upgrade\r\nUpgrade: excise/1\r\n"
+        f"Authorization: Bearer {server.key}\r\nExcise-Channel: {channel or secrets.token_hex(16)}\r\n\r\n".encode()
+    )
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += raw.recv(1)
+    assert head.startswith(b"HTTP/1.1 101"), head
+    return raw
+
+
+def ended(raw: socket.socket) -> bool:
+    """Whether the server hangs up."""
+    with raw:
+        try:
+            while raw.recv(65536):
+                pass
+        except ConnectionError:
+            pass
+        return True
+
+
+async def lives(server: served.Served) -> None:
+    async with connect(server.url) as substrate, Sandbox(substrate) as box:
+        assert (await box.run("echo fine")).text == "fine\n"
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        os.urandom(64),
+        b"\0" * 64,
+        frames.pack(frames.ANSWER, 1, 0, b"x"),
+        frames.pack(frames.CALL, 1, 5, b"x"),
+        frames.pack(frames.DATA, 9, 0, b"x"),
+        frames.pack(frames.CALL, 2, 0, packed(records.Probe())) * 2,
+        frames.pack(frames.CALL, 1, 0, packed(records.Long(10))) + frames.pack(frames.DATA, 1, 0, b"x" * 11),
+        frames.pack(frames.CALL, 1, 0, packed(records.Start("i", __import__("excise").Exec(("true",)))))
+        + frames.pack(frames.TELL, 1, 0, b"\xff"),
+    ],
+    ids=["noise", "zeros", "not-a-clients", "unsent-seen", "no-such-call", "twice", "more-than-announced", "told-noise"],
+)
+def test_frames_that_no_client_sends_end_the_channel_and_nothing_else(server: served.Served, sent: bytes) -> None:
+    raw = opened(server)
+    raw.sendall(sent)
+    assert ended(raw)
+    asyncio.run(lives(server))
+
+
+def test_a_record_that_is_none_is_refused_and_the_channel_goes_on(server: served.Served) -> None:
+    raw = opened(server)
+    raw.sendall(frames.pack(frames.CALL, 1, 0, b"\xc1") + frames.pack(frames.CALL, 2, 0, packed(records.Probe())))
+    values: list[records.Value | records.Long] = []
+    with raw:
+        while len(values) < 2:
+            head = _exactly(raw, frames.HEADER_BYTES)
+            found = frames.header(head, 0, frames.FROM_SERVER)
+            values.append(records.answered(_exactly(raw, found.length)).value)
+    kinds = {type(value).__name__ for value in values}
+    assert kinds == {"Refused", "Able"}
+
+
+def _exactly(raw: socket.socket, count: int) -> bytes:
+    data = b""
+    while len(data) < count:
+        piece = raw.recv(count - len(data))
+        assert piece
+        data += piece
+    return data
+
+
+def rss_bytes(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/statm").read_text().split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_a_client_that_never_reads_costs_bounded_memory_and_nobody_else(server: served.Served) -> None:
+    """It asks a thousand times for 8 MiB and reads nothing."""
+
+    async def main() -> None:
+        async with connect(server.url) as substrate, Sandbox(substrate) as box:
+            await box.run("head -c 8388608 /dev/zero > /big")
+            before = rss_bytes(server.process.pid)
+            raw = opened(server)
+            raw.setblocking(False)
+            read = __import__("excise.action", fromlist=["Read"]).Read("/big")
+            asked = b"".join(frames.pack(frames.CALL, n, 0, packed(records.Run(box.id, read))) for n in range(1, 1001))
+            await asyncio.get_running_loop().sock_sendall(raw, asked)
+            most = 0
+            for _ in range(60):
+                assert (await box.run("echo fine")).text == "fine\n"
+                most = max(most, rss_bytes(server.process.pid) - before)
+                await asyncio.sleep(0.05)
+            raw.close()
+            assert most < 900 * MIB
+
+    asyncio.run(main())
+
+
+def test_a_thousand_idle_connections_and_slow_heads_leave_room_for_others(server: served.Served) -> None:
+    idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
+    try:
+        for number, one in enumerate(idle):
+            if number % 2:
+                one.sendall(b"GET / HTTP/1.1\r\nHost: 127")
+        asyncio.run(lives(server))
+        more = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(100)]
+        idle += more
+        told = [one.recv(64) for one in more[-20:]]
+        assert all(one.startswith(b"HTTP/1.1 503") for one in told)
+        idle[0].settimeout(20)
+        assert idle[0].recv(1) == b""  # who says nothing is sent away
+    finally:
+        for one in idle:
+            one.close()
+    asyncio.run(lives(server))
+
+
+def test_a_head_and_a_body_have_bounds(server: served.Served) -> None:
+    for sent, status in (
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * 20000, b"431"),
+        (b"NONSENSE\r\n\r\n", b"400"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", b"400"),
+    ):
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as raw:
+            raw.sendall(sent)
+            assert raw.recv(64).split(b" ")[1] == status
+    head = f"POST /v1/sandboxes HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nAuthorization: Bearer {server.key}\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as raw:
+        raw.sendall(head.encode() + b"Content-Length: 99999999\r\n\r\n")
+        with suppress(ConnectionError):
+            for _ in range(400):
+                raw.sendall(b"x" * 65536)
+        assert raw.recv(64).split(b" ")[1] == b"413"
