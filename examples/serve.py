@@ -34,7 +34,7 @@ async def main(url: str) -> None:
 def served() -> None:
     """Both sides on this machine."""
     command = [sys.executable, "-c", "from excise.cli import main; main()", "serve", "namespace", "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         assert server.stdout is not None
         try:
             asyncio.run(main(server.stdout.readline().strip()))
