@@ -10,6 +10,7 @@ and prints the slopes of memory and descriptors of the server and of this proces
 
 import argparse
 import asyncio
+import heapq
 import json
 import os
 import resource
@@ -31,8 +32,10 @@ EXEC: Action = Exec(("true",), timeout_s=60)
 class Load:
     """Actions in turn over all sandboxes."""
 
-    def __init__(self, boxes: list[Sandbox]) -> None:
+    def __init__(self, boxes: list[Sandbox], *, keep: bool = True) -> None:
+        """`keep`: what each took; for ten minutes that alone would grow."""
         self._boxes = boxes
+        self._keep = keep
         self._next = 0
         self.took: dict[str, list[float]] = {"session": [], "exec": []}
         self.failed: list[str] = []
@@ -42,8 +45,8 @@ class Load:
         """Until all that was due has ended."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
-        due = sorted((n / rate, name) for name, rate in rates.items() if rate for n in range(int(rate * for_s)))
-        for at_s, name in due:
+        each = ([(n / rate, name) for n in range(int(rate * for_s))] for name, rate in rates.items() if rate)
+        for at_s, name in heapq.merge(*each):
             if (left := begun + at_s - loop.time()) > 0:
                 await asyncio.sleep(left)
             task = loop.create_task(self._one(name, begun + at_s))
@@ -60,7 +63,8 @@ class Load:
             assert seen.ok
         except Exception as error:  # noqa: BLE001 - counted, whatever it is
             self.failed.append(f"{type(error).__name__}: {error}")
-        self.took[name].append(asyncio.get_running_loop().time() - due_s)
+        if self._keep:
+            self.took[name].append(asyncio.get_running_loop().time() - due_s)
 
 
 def quantiles(seconds: list[float]) -> dict[str, float]:
@@ -145,7 +149,7 @@ async def measured(given: argparse.Namespace) -> dict[str, Any]:
                 half = found.get("saturation_per_s", 2 * sum(rates.values())) / 2 / sum(rates.values())
                 server = substrate._processes[0].pid  # type: ignore[attr-defined] - of our own making
                 pids = {"server": server, "client": os.getpid()}
-                found["soak"] = await soak(Load(boxes), {n: r * half for n, r in rates.items()}, given.soak, pids)
+                found["soak"] = await soak(Load(boxes, keep=False), {n: r * half for n, r in rates.items()}, given.soak, pids)
         finally:
             for at in range(0, len(boxes), 64):
                 await asyncio.gather(*(box.close() for box in boxes[at : at + 64]), return_exceptions=True)

@@ -5,7 +5,7 @@ from collections import Counter, deque
 import msgspec
 
 RECENT = 2048
-_OF_ONE = 512
+_OF_ONE = 64
 
 
 class Acted(msgspec.Struct, frozen=True):
