@@ -128,7 +128,6 @@ def test_another_name_or_page_is_not_let_in(server: served.Served) -> None:
         ("/v1/sandboxes", b"[]", 400),
         ("/v1/sandboxes", {"spec": {"image": 7}}, 400),
         ("/v1/sandboxes", {"what": 1}, 400),
-        ("/v1/sandboxes", {"spec": {"image": "no-such-image-anywhere:1"}}, 422),
         ("/v1/sandboxes", {"spec": {"mounts": [{"source": "/etc", "target": "/x"}]}}, 422),
         ("/v1/sandboxes", {"lease_s": -1}, 422),
         ("/v1/sandboxes", {"lease_s": 1e300}, 422),

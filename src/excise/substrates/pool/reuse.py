@@ -1,6 +1,7 @@
 """What becomes of a sandbox after its rollout: reset, verified and shelved for its owner, or closed; whichever costs less."""
 
 import asyncio
+import logging
 
 from excise.errors import CapacityError, ExciseError, SpecError
 from excise.substrate import Change, Handle, Snapshot
@@ -16,6 +17,8 @@ RESET_S = 60.0
 """A source that has not reset a sandbox by then never will: it is closed."""
 MOST_EVIDENCE = 20
 """Paths in a quarantine's record."""
+
+_log = logging.getLogger("excise")
 
 
 class Reuse:
@@ -69,11 +72,13 @@ class Reuse:
                 gone = True
                 await handle.reset(snapshot)
                 await handle.renew(stock.settings.lease_s)
-        except SpecError:
+        except SpecError as error:
+            _log.info("a used sandbox was not put back: %s", error)
             if gone:  # the snapshot is: somebody collected it
                 stock.remove(template)
             return False
-        except (ExciseError, TimeoutError):
+        except (ExciseError, TimeoutError) as error:
+            _log.info("a used sandbox was not put back: %s: %s", type(error).__name__, error)
             return False  # it is dead, which is the rollout's doing as often as ours: another one is made when it is needed
         stock.costs.note("reset", slot.state.key, loop.time() - begun_s)
         return True
