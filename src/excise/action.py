@@ -13,6 +13,9 @@ import msgspec
 from excise.errors import SpecError
 
 MEBIBYTE = 1 << 20
+_MOST_BYTES = (1 << 63) - 1
+_MOST_MODE = 0o7777
+_MOST_CELLS = 65535
 
 
 class Keep(msgspec.Struct, frozen=True):
@@ -20,6 +23,16 @@ class Keep(msgspec.Struct, frozen=True):
 
     head_bytes: int = MEBIBYTE
     tail_bytes: int = MEBIBYTE
+
+    def __post_init__(self) -> None:
+        _within(_MOST_BYTES, head_bytes=self.head_bytes, tail_bytes=self.tail_bytes)
+
+
+def _within(most: int, **numbers: int | None) -> None:
+    """What the kernel has no number for would else be found out by whoever sends it there, each in its own way."""
+    for name, number in numbers.items():
+        if number is not None and not 0 <= number <= most:
+            raise SpecError(f"{name}={number} is not from 0 to {most}")
 
 
 KEEP_ALL = Keep(head_bytes=1 << 62, tail_bytes=0)
@@ -30,6 +43,9 @@ class Pty(msgspec.Struct, frozen=True):
 
     rows: int = 24
     columns: int = 80
+
+    def __post_init__(self) -> None:
+        _within(_MOST_CELLS, rows=self.rows, columns=self.columns)
 
 
 class _Command(msgspec.Struct, frozen=True, kw_only=True, tag_field="action"):
@@ -88,6 +104,9 @@ class Read(_FileAction, frozen=True, tag="read"):
     offset: int = 0
     length: int | None = None
 
+    def __post_init__(self) -> None:
+        _within(_MOST_BYTES, offset=self.offset, length=self.length)
+
 
 class Write(_FileAction, frozen=True, tag="write"):
     """Replace a file's bytes (or add to them); missing parent directories are made."""
@@ -95,6 +114,9 @@ class Write(_FileAction, frozen=True, tag="write"):
     data: bytes
     mode: int | None = None
     append: bool = False
+
+    def __post_init__(self) -> None:
+        _within(_MOST_MODE, mode=self.mode)
 
 
 class List(_FileAction, frozen=True, tag="list"):
@@ -121,6 +143,9 @@ class MakeDir(_FileAction, frozen=True, tag="make_dir"):
     """Make a directory and its parents; one that is there already is fine."""
 
     mode: int = 0o755
+
+    def __post_init__(self) -> None:
+        _within(_MOST_MODE, mode=self.mode)
 
 
 Command = Exec | Shell

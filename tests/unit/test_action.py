@@ -103,3 +103,19 @@ def test_ok_means_that_everything_went_well(seen: Observation, *, ok: bool) -> N
 )
 def test_text_is_what_a_policy_reads(seen: Observation, text: str) -> None:
     assert seen.text == text
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Read("f", offset=-1),
+        lambda: Read("f", length=1 << 63),
+        lambda: Write("f", b"", mode=0o10000),
+        lambda: MakeDir("d", mode=-1),
+        lambda: Pty(rows=65536),
+        lambda: Keep(tail_bytes=-1),
+    ],
+)
+def test_a_number_that_no_kernel_has_is_refused(make: Callable[[], object]) -> None:
+    with pytest.raises(SpecError, match="is not from 0 to"):
+        make()

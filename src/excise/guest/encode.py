@@ -27,7 +27,7 @@ def command(action: Command, *, interactive: bool, terminal: bytes) -> Request:
         fields.append(wire.field(wire.TAG_USER, wire.text(action.user)))
     if action.timeout_s is not None and math.isfinite(action.timeout_s):
         # Zero is no time at all, not no limit.
-        timeout_ns = min(max(1, int(action.timeout_s * _NANOSECONDS)), _LONGEST_TIMEOUT_NS)
+        timeout_ns = max(1, int(min(action.timeout_s * _NANOSECONDS, _LONGEST_TIMEOUT_NS)))
         fields.append(wire.number(wire.TAG_TIMEOUT_NS, timeout_ns))
     flags = wire.FLAG_MERGE if action.merge else 0
     stdin = action.stdin or None

@@ -1,10 +1,13 @@
 """What the control plane takes and gives as JSON."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from excise.spec import Secret, Spec
+
+_Deadline = Annotated[float, msgspec.Meta(ge=1, le=3600)]
+_Lease = Annotated[float, msgspec.Meta(ge=1, le=7 * 86400)]
 
 
 class CreateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -13,8 +16,8 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     spec: Spec = Spec()
     snapshot: str | None = None
     """The id of one of this key's snapshots, instead of a spec."""
-    deadline_s: float = 120.0
-    lease_s: float = 600.0
+    deadline_s: _Deadline = 120.0
+    lease_s: _Lease = 600.0
     labels: dict[str, str] = {}
     request_id: str | None = None
 
@@ -22,13 +25,13 @@ class CreateBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class RenewBody(msgspec.Struct, forbid_unknown_fields=True):
     """What POST /v1/sandboxes/{id}/lease takes."""
 
-    lease_s: float
+    lease_s: _Lease
 
 
 class SnapBody(msgspec.Struct, forbid_unknown_fields=True):
     """What POST /v1/sandboxes/{id}/snapshots takes."""
 
-    keep_s: float | None = None
+    keep_s: _Lease | None = None
 
 
 class ResetBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -105,3 +108,19 @@ def secret(type_: type, value: Any) -> Any:
     if type_ is Secret and isinstance(value, str):
         return Secret(value)
     raise ValueError(f"no {type_.__name__} is made of this")
+
+
+def unknown(given: Any, read: Any, path: str = "$") -> str | None:
+    """Where `given` says something that `read`, which was made of it, does not hold: nothing is ever ignored."""
+    if isinstance(given, dict) and isinstance(read, dict):
+        for name, value in given.items():  # pyright: ignore[reportUnknownVariableType]
+            where = f"{path}.{name}"
+            if name not in read:
+                return where
+            if (found := unknown(value, read[name], where)) is not None:
+                return found
+    elif isinstance(given, list) and isinstance(read, list | tuple):
+        for at, (value, one) in enumerate(zip(given, read, strict=False)):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            if (found := unknown(value, one, f"{path}[{at}]")) is not None:
+                return found
+    return None

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import logging
 import os
 import secrets
 import time
@@ -10,6 +11,7 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMessage
 
 from excise.action import Action, Observation, Read, Write
 from excise.channel import frames, records
@@ -17,8 +19,8 @@ from excise.channel.channel import Channel
 from excise.channel.flow import Incoming, Outgoing, Whole
 from excise.channel.frames import Header
 from excise.channel.refusal import Refused, refusal
-from excise.errors import ExciseError, SpecError
-from excise.server.bodies import CreateBody, RenewBody, ResetBody, SnapBody, secret
+from excise.errors import ExciseError
+from excise.server.bodies import CreateBody, RenewBody, ResetBody, SnapBody, secret, unknown
 from excise.server.calls import Work
 from excise.server.door import Denied, refusal_body
 from excise.server.host import Host, Refusal
@@ -43,6 +45,7 @@ _STATUS = {
     "cancelled": 499,
     "other": 500,
 }
+_log = logging.getLogger("excise.server")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _SERVER = web.AppKey("server", Server)
 _KEY = "excise.key"
@@ -76,10 +79,16 @@ class _Alone:
     def lost(self, reason: str) -> None: ...
 
 
+def _is_ours(record: logging.LogRecord) -> bool:
+    """What is no HTTP is the sender's fault, and answered with 400: it fills no log with our stack."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], BadHttpMessage)
+
+
 def application(server: Server, report: str | None) -> web.Application:
     """`report`: a directory of `excise report`, whose page is shown."""
     app = web.Application(middlewares=[_guarded], client_max_size=MOST_BODY_BYTES)
     app[_SERVER] = server
+    logging.getLogger("aiohttp.server").addFilter(_is_ours)
     routes = _Routes(server, report)
     app.add_routes(
         [
@@ -129,8 +138,13 @@ async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse
         response = _denied(Denied(413, f"a body has at most {MOST_BODY_BYTES} bytes"))
     except web.HTTPException as error:
         response = _denied(Denied(error.status, error.reason or "refused"))
+        if isinstance(error, web.HTTPMethodNotAllowed):
+            response.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
     except (ExciseError, OSError) as error:
         response = _refused(refusal(error, "the server"))
+    except Exception as error:
+        _log.exception("%s %s failed", request.method, request.path)
+        response = _denied(Denied(500, f"this is a fault of the server ({type(error).__name__}); its log has more"))
     response.headers.update(_HEADERS)
     response.force_close()
     return response
@@ -176,11 +190,15 @@ def _shown(value: Any) -> Any:
 
 
 async def _body(request: web.Request, type_: Any) -> Any:
-    data = await _bytes(request)
+    data = await _bytes(request) or b"{}"
     try:
-        return msgspec.json.decode(data or b"{}", type=type_, dec_hook=secret)
+        read = msgspec.json.decode(data, type=type_, dec_hook=secret)
+        given = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Denied(400, f"the body cannot be read: {error}") from None
+    if (where := unknown(given, msgspec.to_builtins(read, enc_hook=str))) is not None:
+        raise Denied(400, f"the body cannot be read: nothing here is called {where}")
+    return read
 
 
 async def _bytes(request: web.Request) -> bytes:
@@ -276,8 +294,6 @@ class _Routes:
         body: CreateBody = await _body(request, CreateBody)
         key: Key = request[_KEY]
         snapshot = None if body.snapshot is None else self._snapshot(key, body.snapshot)
-        if not 0 < body.deadline_s <= 3600:
-            raise SpecError("deadline_s is above zero, and at most 3600")
         asked = records.Create(
             spec=None if snapshot is not None else body.spec,
             snapshot=snapshot,
@@ -339,8 +355,6 @@ class _Routes:
 
     async def snap(self, request: web.Request) -> web.Response:
         body: SnapBody = await _body(request, SnapBody)
-        if body.keep_s is not None and not 0 < body.keep_s <= 7 * 86400:
-            raise SpecError("keep_s is above zero, and at most a week")
         taken: records.Taken = await self._ask(request, records.Snap(request.match_info["id"], body.keep_s))
         return _json(_described(taken.snapshots[0]), 201)
 
