@@ -27,6 +27,9 @@ RESET = "reset"
 STAGES = ("accepted", "scheduled", "pulled", "started", "ready")
 """The span names of a start's parts where a control plane orchestrates it; all but the last lie inside of `create`."""
 
+JOURNEY = ("wire", "control")
+"""The span names of a call's way to a server and back, and of what the server itself takes; the rest is the sandbox's."""
+
 State = Literal["warm", "cold", "registry", "repo-warm", "deps-warm", "pooled"]
 """warm: image on this host, its pages cached. cold: the page cache is dropped before the trial. registry: the image is in
 a registry on loopback alone, and create pulls it. repo-warm: what the workload's steps lead to was kept before the first trial.

@@ -98,6 +98,7 @@ def story(facts: Facts) -> list[Section]:
     return [
         Section(place="where", title="Where you pay", parts=[decomposition.decomposition(facts)]),
         *_orchestration(facts),
+        *_journey(facts),
         Section(place="actions", title="The action ladder", parts=[ladder.rungs(facts)]),
         _break_even(facts),
         Section(place="calculator", title="Your own numbers", calculator=True),
@@ -130,6 +131,11 @@ def story(facts: Facts) -> list[Section]:
 def _orchestration(facts: Facts) -> list[Section]:
     found = orchestration(facts)
     return [Section(place="control-plane", title="What the control plane takes", parts=found)] if found else []
+
+
+def _journey(facts: Facts) -> list[Section]:
+    found = tables.journey(facts.run)
+    return [Section(place="journey", title="What distance takes", tables=found)] if found else []
 
 
 def _break_even(facts: Facts) -> Section:

@@ -11,6 +11,7 @@ from excise.report.parts import Table
 from excise.stats.breakeven import BreakEven, break_even
 from excise.stats.control import controlled
 from excise.stats.jackknife import FEWEST_BLOCKS
+from excise.stats.journey import journey_s
 from excise.stats.rows import Row
 from excise.stats.run import Run
 
@@ -67,6 +68,21 @@ def control(run: Run) -> list[Table]:
     )
     title = "The same ratios with every daemon stopped"
     return [Table(name="control", title=title, heads=heads, rows=tuple(body), numbers=2)]
+
+
+def journey(run: Run) -> list[Table]:
+    """What the way to a sandbox takes of a rollout; none where no server is in between."""
+    body: list[tuple[str, ...]] = []
+    for row in run.rows:
+        if found := journey_s(row):
+            assert row.total_s is not None
+            parts = [(short(one.value * 1e3), interval(one, 1e3) or "-") for one in (*found.values(), row.total_s)]
+            body.append((row.address, row.cell.workload, *(word for part in parts for word in part), str(row.n)))
+    heads = ["substrate", "workload"]
+    for name in ("wire", "server", "sandbox", "rollout"):
+        heads += (f"{name} (ms)", "95 % interval")
+    title = "What the way to the sandbox takes: mean time a rollout"
+    return [Table(name="journey", title=title, heads=(*heads, "n"), rows=tuple(body), numbers=2)] if body else []
 
 
 def _told(found: BreakEven, first: Row, second: Row) -> str:

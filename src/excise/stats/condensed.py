@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from excise.errors import SpecError
-from excise.meter.records import NULL, RESET, STAGES, THINK, Cell, Quiet, Trial
+from excise.meter.records import IDENTITY, JOURNEY, NULL, RESET, STAGES, THINK, Cell, Quiet, Trial
 from excise.trace import SETUP
 
 NO_CLOCK = -1
@@ -35,6 +35,8 @@ class Condensed(msgspec.Struct, frozen=True, kw_only=True):
     """In results of schemas before 4 it is part of `start_ns`."""
     stages_ns: Mapping[str, int] = {}
     """What of `start_ns` each of a control plane's stages took; empty where none made it."""
+    journey_ns: Mapping[str, int] = {}
+    """What of the rollout was the wire, and what a server's own; empty where its sandbox was not behind one."""
     reset_ns: int
     cleanup_ns: int
     think_ns: int
@@ -87,16 +89,19 @@ def _impossible(trial: Trial) -> SpecError:
 
 def _condensed(trial: Trial) -> Condensed:
     actions, inside, nulls, null_inside = array("q"), array("q"), array("q"), array("q")
-    sums = dict.fromkeys(("create", SETUP, RESET, THINK, "cleanup", *STAGES), 0)
+    sums = dict.fromkeys(("create", SETUP, RESET, THINK, "cleanup", *STAGES, *JOURNEY), 0)
+    apart_until_ns = 0
     for span in trial.spans:
         took = span.end_ns - span.start_ns
+        if span.name in (NULL, IDENTITY):
+            apart_until_ns = span.end_ns
         if span.name == "action":
             actions.append(took)
             inside.append(NO_CLOCK if span.guest_ns is None else span.guest_ns)
         elif span.name == NULL:
             nulls.append(took)
             null_inside.append(NO_CLOCK if span.guest_ns is None else span.guest_ns)
-        elif span.name in sums:
+        elif span.name in sums and not (span.name in JOURNEY and span.start_ns < apart_until_ns):  # of the instrument's own
             sums[span.name] += took
     return Condensed(
         cell=trial.cell,
@@ -113,6 +118,7 @@ def _condensed(trial: Trial) -> Condensed:
         start_ns=sums["create"] + sums["ready"],
         setup_ns=sums[SETUP],
         stages_ns={name: sums[name] for name in STAGES} if sums[STAGES[0]] else {},
+        journey_ns={name: sums[name] for name in JOURNEY} if any(sums[name] for name in JOURNEY) else {},
         reset_ns=sums[RESET],
         cleanup_ns=sums["cleanup"],
         think_ns=sums[THINK],

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from excise.meter.records import STAGES, Cell
+from excise.meter.records import JOURNEY, STAGES, Cell
 from excise.stats.condensed import Condensed
 from excise.stats.decomposition import Terms, decompose
 from excise.stats.estimate import Estimate
@@ -162,4 +162,5 @@ def _values(trial: Condensed, term: Terms) -> dict[str, float]:
         "cpu": trial.cpu_s,
         "written": float(trial.written_bytes or 0),
         **{name: trial.stages_ns.get(name, 0) / 1e9 for name in STAGES},
+        **{name: trial.journey_ns.get(name, 0) / 1e9 for name in JOURNEY},
     }
