@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -24,18 +25,20 @@ _SERVE = "import sys; from excise.cli import main; sys.exit(main())"
 
 
 class HostedSubstrate:
-    """`source` behind `excise serve`. Its option, `hosted.KEY=VALUE` in an address:
+    """`source` behind `excise serve`. Its options, `hosted.KEY=VALUE` in an address:
 
     rtt_ms      how long a byte takes there and back, added by a hop between the two (0: none)
+    packets     1: packets are held back, not bytes, between two network namespaces: TCP itself is far away. As root
     """
 
-    def __init__(self, source: Substrate | str, *, rtt_ms: float = 0.0) -> None:
+    def __init__(self, source: Substrate | str, *, rtt_ms: float = 0.0, packets: bool = False) -> None:
         """Nothing is started until something is asked of it. The source is made at the server, not here."""
         if not 0 <= rtt_ms <= _LONGEST_RTT_MS:
             raise SpecError(f"hosted.rtt_ms={rtt_ms}: a round trip takes 0 to {_LONGEST_RTT_MS:g} ms")
         self._source = make(source) if isinstance(source, str) else source
         self._rtt_ms = rtt_ms
-        self.address = _address(self._source.address, rtt_ms)
+        self._way = "link" if packets else "hop"
+        self.address = _address(self._source.address, rtt_ms, packets=packets)
         self._starting = asyncio.Lock()
         self._processes: list[asyncio.subprocess.Process] = []
         self._remote: RemoteSubstrate | None = None
@@ -52,12 +55,14 @@ class HostedSubstrate:
             return self._remote
 
     async def _start(self) -> RemoteSubstrate:
+        if self._way == "link" and os.geteuid() != 0:
+            raise SubstrateError("hosted.packets=1 makes network namespaces, which needs root; without it bytes are held back")
         self._place = tempfile.TemporaryDirectory(prefix="excise-hosted-")
         key = Path(self._place.name) / "key"
         words = (self._source.address, "--listen", "127.0.0.1:0", "--state", self._place.name, "--own-key", str(key))
         url = await self._spawned("-c", _SERVE, "serve", *words, "--while-stdin", "--drain", "0s")
-        if self._rtt_ms:
-            port = await self._spawned("-m", "excise.substrates.hosted.hop", url.rpartition(":")[2], str(self._rtt_ms))
+        if self._rtt_ms or self._way == "link":
+            port = await self._spawned("-m", f"excise.substrates.hosted.{self._way}", url.rpartition(":")[2], str(self._rtt_ms))
             url = f"http://127.0.0.1:{port}"
         return RemoteSubstrate(url, key=key.read_text().strip(), address=self.address)
 
@@ -128,7 +133,8 @@ class HostedSubstrate:
             self._place = None
 
 
-def _address(source: str, rtt_ms: float) -> str:
+def _address(source: str, rtt_ms: float, *, packets: bool) -> str:
     inner = parse(source)
-    options = {**inner.options, **({"hosted.rtt_ms": f"{rtt_ms:g}"} if rtt_ms else {})}
+    far = {"hosted.rtt_ms": f"{rtt_ms:g}"} if rtt_ms else {}
+    options = {**inner.options, **far, **({"hosted.packets": "1"} if packets else {})}
     return str(msgspec.structs.replace(inner, wrappers=("hosted", *inner.wrappers), options=options))
