@@ -19,8 +19,9 @@ from excise.server.door import Denied, Door, Gate, Head
 from excise.server.host import Host
 from excise.server.keys import Key, Keys
 from excise.server.rate import Rate
+from excise.server.shaking import Shaking
 from excise.server.session import PATIENCE_S, Session
-from excise.substrates.remote.where import PORT
+from excise.substrates.remote.where import PORT, is_loopback
 
 _MOST_CHANNELS_OF_ONE = 16
 _BACKLOG = 512
@@ -48,7 +49,7 @@ class Carried(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self._session.channel.take(data)
+        self._session.channel.take(data, self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._session.channel.broke(self._transport, str(exc) if exc is not None else "its client hung up")
@@ -67,6 +68,8 @@ class Server:
         self.door = Door(Gate(self._admit, self._channel, self._http, self._refused))
         self._listening: asyncio.Server | None = None
         self._runner: web.AppRunner | None = None
+        self._socket: tuple[Path, int] | None = None
+        """The Unix socket that we made, and its inode: what else lies at its path is not ours to remove."""
         self.bound = ""
         """Where it listens, as an address that a client takes."""
 
@@ -80,17 +83,14 @@ class Server:
         settings = self.settings
         if settings.path is not None:
             path = Path(settings.path)
-            _remove_dead(path)
-            before = os.umask(0o177)
-            try:
-                self._listening = await loop.create_unix_server(self.door.visitor, str(path), backlog=_BACKLOG)
-            finally:
-                os.umask(before)
+            sock = _bound(path)
+            self._socket = (path, path.stat().st_ino)
+            self._listening = await loop.create_unix_server(self.door.visitor, sock=sock, backlog=_BACKLOG)
             self.bound = f"unix://{path}"
             return
         try:
             self._listening = await loop.create_server(
-                self.door.visitor, settings.host, settings.port, ssl=settings.tls, backlog=_BACKLOG, reuse_address=True
+                self._arrival, settings.host, settings.port, backlog=_BACKLOG, reuse_address=True
             )
         except OSError as error:
             raise SpecError(f"{settings.host}:{settings.port} cannot be listened at: {error.strerror or error}") from None
@@ -110,10 +110,14 @@ class Server:
         self.door.close()
         if self._runner is not None:
             await self._runner.cleanup()
-        if self.settings.path is not None:
-            _forget(Path(self.settings.path))
+        if self._socket is not None:
+            _forget(*self._socket)
 
     # ---- who comes in
+
+    def _arrival(self) -> asyncio.Protocol:
+        tls = self.settings.tls
+        return self.door.visitor() if tls is None else Shaking(self.door, tls)
 
     def _refused(self, why: str) -> None:
         self.host.figures.refused[why] += 1
@@ -121,7 +125,7 @@ class Server:
     def names(self) -> frozenset[str]:
         """What a request may call us: without its port."""
         own = {self.settings.host, *self.settings.names}
-        if self.settings.path is not None or _is_loopback(self.settings.host):
+        if self.settings.path is not None or is_loopback(self.settings.host):
             own |= {"localhost", "127.0.0.1", "::1"}
         return frozenset(name.lower() for name in own)
 
@@ -216,22 +220,36 @@ def _without_port(host: str) -> str:
     return host.rpartition(":")[0].lower() if host.count(":") == 1 else host.lower()
 
 
-def _is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
-
-
 def require_safe(settings: Settings, *, keys: bool) -> None:
     """What others can reach wants keys and TLS."""
-    if settings.path is not None or _is_loopback(settings.host):
+    if settings.path is not None or is_loopback(settings.host):
         return
     missing = [word for word, there in (("--keys", keys), ("--tls-cert and --tls-key", settings.tls is not None)) if not there]
     if missing:
         raise SpecError(f"{settings.host} can be reached by others: give {' and '.join(missing)}, or listen at 127.0.0.1")
+    if settings.host in ("0.0.0.0", "::") and not settings.names:  # noqa: S104 - nobody is let in by it: this is to say so
+        raise SpecError(f"nobody calls a server {settings.host}: say by --name what its clients call it, as in their URLs")
 
 
-def _forget(path: Path) -> None:
+def _forget(path: Path, inode: int) -> None:
     with contextlib.suppress(FileNotFoundError):
-        path.unlink()
+        if path.stat().st_ino == inode:
+            path.unlink()
+
+
+def _bound(path: Path) -> socket.socket:
+    """A socket for our own user alone, from its first moment. Nothing else of ours runs while files are made that closed."""
+    _remove_dead(path)
+    sock = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o177)
+    try:
+        sock.bind(str(path))
+    except OSError as error:
+        sock.close()
+        raise SpecError(f"{path} cannot be listened at: {error.strerror or error}") from None
+    finally:
+        os.umask(before)
+    return sock
 
 
 def _remove_dead(path: Path) -> None:
