@@ -129,7 +129,7 @@ async def _serve(address: str, settings: "Settings", told: _Told) -> int:
     # Who listens at any port that is free is followed by nobody who could take over.
     named = settings.path or f"{settings.host}-{settings.port or f'any-{os.getpid()}'}"
     ledger = Ledger((told.state or own_key_path(named).parent) / f"{named.strip('/').replace('/', '-')}.ledger")
-    host = Host(make(address), ledger)
+    host = Host(make(address), ledger, known.by_name)
     server = Server(host, known, settings)
     written: Path | None = None
     try:

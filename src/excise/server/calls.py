@@ -91,7 +91,7 @@ class Work:
             case records.Create():
                 return await self._create(asked)
             case records.Attach(id):
-                return records.Made(host.find(key, id).handle.id)
+                return records.Made(host.find(key, id).id)
             case records.Look(labels):
                 return records.Found(host.listed(key, labels))
             case records.Snapshots():
@@ -114,7 +114,7 @@ class Work:
             labels=asked.labels,
             request_id=asked.request_id,
         )
-        return records.Made((await self._inner(making)).handle.id)
+        return records.Made((await self._inner(making)).id)
 
     async def _of_sandbox(self, held: Held, asked: records.OfLife | records.OfState | records.OfStreams) -> records.Value:
         if isinstance(asked, records.OfState):

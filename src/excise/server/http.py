@@ -306,7 +306,7 @@ class _Routes:
     async def one(self, request: web.Request) -> web.Response:
         held = self._host.find(request[_KEY], request.match_info["id"])
         for listed in self._host.listed(request[_KEY], {}):
-            if listed.id == held.handle.id:
+            if listed.id == held.id:
                 return _json(listed)
         raise Denied(404, "there is no such sandbox here")
 
