@@ -2,21 +2,25 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
 from excise.action import Exit, Observation, Output
 from excise.asked import kind_of
 from excise.channel import frames, records
-from excise.channel.flow import Incoming, Outgoing, Whole
+from excise.channel.flow import Incoming, Outgoing
+from excise.channel.frames import ProtocolError
 from excise.clock import now_ns
 from excise.errors import ExciseError, SandboxLost, SpecError
 from excise.handles import finish
+from excise.server.budget import Budget, bounded, is_whole, short_first
 from excise.server.host import Held, Host
 from excise.server.keys import Key
 from excise.substrate import Connection, Process
 
 T = TypeVar("T")
+_MOST_TOLD = 256
 
 
 class Asker(Protocol):
@@ -25,7 +29,7 @@ class Asker(Protocol):
     number: int
     inner_ns: int
     outgoing: Outgoing
-    incoming: Incoming | Whole
+    incoming: Incoming
     tells: Callable[[records.Told], None] | None
     """Who is told what comes within it, once somebody is there."""
 
@@ -34,6 +38,21 @@ class Asker(Protocol):
 
 def verb_of(asked: records.Asked) -> str:
     return type(asked).__name__.lower()
+
+
+@asynccontextmanager
+async def answered(work: "Work", budget: Budget, asked: records.Asked, held: int = 0) -> AsyncGenerator[records.Value]:
+    """The answer, with room for it while it is sent. `held`: what of that its caller has reserved for the call itself."""
+    if (short := short_first(asked)) is not None:
+        async with budget.of(short):
+            value = await work.do(short)
+            if is_whole(value):
+                yield value
+                return
+            del value
+    asked = bounded(asked)
+    async with budget.of(asked, held):
+        yield await work.do(asked)
 
 
 class Work:
@@ -197,6 +216,8 @@ class Work:
         waiting: set[asyncio.Task[None]] = set()
 
         def told(what: records.Told) -> None:
+            if len(waiting) >= _MOST_TOLD:
+                raise ProtocolError(f"{_MOST_TOLD} signals that wait, and one more")
             task = asyncio.create_task(_told(process, what))
             waiting.add(task)
             task.add_done_callback(waiting.discard)
@@ -248,7 +269,6 @@ async def _outcome(process: Process) -> Observation:
 
 
 async def _bytes(call: Asker) -> AsyncIterator[bytes]:
-    assert isinstance(call.incoming, Incoming)
     while (piece := await call.incoming.take()) is not None:
         yield piece[1]
 

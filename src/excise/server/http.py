@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import os
 import secrets
 import time
@@ -14,12 +15,12 @@ from aiohttp import web
 from excise.action import Action, Observation, Read, Write
 from excise.channel import frames, records
 from excise.channel.channel import Channel
-from excise.channel.flow import Incoming, Outgoing, Whole
+from excise.channel.flow import Incoming, Outgoing
 from excise.channel.frames import Header
 from excise.channel.refusal import Refused, refusal
 from excise.errors import ExciseError, SpecError
 from excise.server.bodies import CreateBody, RenewBody, ResetBody, SnapBody, secret
-from excise.server.calls import Work
+from excise.server.calls import Work, answered
 from excise.server.door import Denied, refusal_body
 from excise.server.host import Host, Refusal
 from excise.server.keys import Key
@@ -46,6 +47,7 @@ _STATUS = {
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _SERVER = web.AppKey("server", Server)
 _KEY = "excise.key"
+_KEPT = "excise.kept"
 _OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json"})
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
@@ -64,7 +66,7 @@ class _Alone:
         self.number = 0
         self.inner_ns = 0
         self.outgoing = Outgoing(nowhere, 0)
-        self.incoming: Incoming | Whole = Incoming(nowhere, 0)
+        self.incoming = Incoming(nowhere, 0)
         self.tells: Callable[[records.Told], None] | None = None
 
     def started(self) -> None:
@@ -112,6 +114,18 @@ def application(server: Server, report: str | None) -> web.Application:
 @web.middleware
 async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Keys first, then the body; whatever goes wrong is one JSON object. One request a connection: the door reads heads."""
+    async with contextlib.AsyncExitStack() as kept:
+        request[_KEPT] = kept
+        response = await _answered(request, handler)
+        response.headers.update(_HEADERS)
+        response.force_close()
+        # Sent here: what a key may have in memory counts until its client has taken it.
+        await response.prepare(request)
+        await response.write_eof()
+    return response
+
+
+async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
     server = request.app[_SERVER]
     try:
         if request.path not in _OPEN:
@@ -131,8 +145,6 @@ async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse
         response = _denied(Denied(error.status, error.reason or "refused"))
     except (ExciseError, OSError) as error:
         response = _refused(refusal(error, "the server"))
-    response.headers.update(_HEADERS)
-    response.force_close()
     return response
 
 
@@ -184,8 +196,9 @@ async def _body(request: web.Request, type_: Any) -> Any:
 
 
 async def _bytes(request: web.Request) -> bytes:
+    """A body. Only so many of a key's are on their way at once; others wait as their bytes do."""
     try:
-        async with asyncio.timeout(BODY_S):
+        async with asyncio.timeout(BODY_S), request.app[_SERVER].bodies_of(request[_KEY]):
             return await request.read()
     except TimeoutError:
         raise Denied(408, f"the body did not come in {BODY_S:g} s") from None
@@ -227,8 +240,8 @@ class _Routes:
         key: Key = request[_KEY]
         verb = type(asked).__name__.lower()
         try:
-            async with self._server.budget_of(key).of(asked):
-                value = await Work(self._host, key, _Alone()).do(asked)
+            answer = answered(Work(self._host, key, _Alone()), self._server.budget_of(key), asked)
+            value = await request[_KEPT].enter_async_context(answer)
         except Exception as error:
             kind = error.refused.kind if isinstance(error, Refusal) else refusal(error).kind
             self._host.figures.calls[verb, kind] += 1

@@ -24,6 +24,8 @@ from excise.server.session import PATIENCE_S, Session
 from excise.substrates.remote.where import PORT, is_loopback
 
 _MOST_CHANNELS_OF_ONE = 16
+_MOST_BODIES = 16
+"""On their way at once, of one key."""
 _BACKLOG = 512
 _log = logging.getLogger("excise.server")
 
@@ -63,6 +65,7 @@ class Server:
         self.settings = settings
         self.keys = keys
         self._budgets: dict[str, Budget] = {}
+        self._bodies: dict[str, asyncio.Semaphore] = {}
         self.sessions: dict[str, Session] = {}
         self._rates: dict[str, Rate] = {}
         self.door = Door(Gate(self._admit, self._channel, self._http, self._refused))
@@ -149,7 +152,14 @@ class Server:
         return key
 
     def budget_of(self, key: Key) -> Budget:
-        return self._budgets.setdefault(key.name, Budget())
+        budget = self._budgets.get(key.name)
+        if budget is None:
+            budget = self._budgets[key.name] = Budget(sandboxes=key.sandboxes)
+        return budget
+
+    def bodies_of(self, key: Key) -> asyncio.Semaphore:
+        """Who may read a request's body now."""
+        return self._bodies.setdefault(key.name, asyncio.Semaphore(_MOST_BODIES))
 
     def rate_of(self, key: Key) -> Rate:
         rate = self._rates.get(key.name)
