@@ -18,7 +18,7 @@ from excise.api import connect
 from excise.errors import SpecError, SubstrateError
 from excise.sandbox import Sandbox
 
-pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificates: apt-get install openssl")
+pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make certificates with")
 
 
 @pytest.fixture(scope="module")
@@ -123,4 +123,4 @@ def test_handshakes_that_never_end_are_counted_and_leave_room(
 
 
 def _descriptors(server: served.Served) -> int:
-    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+    return len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))

@@ -45,9 +45,7 @@ class Refusal(Exception):  # noqa: N818 - what a client is told, by its own name
 class Held:
     """One sandbox of one key."""
 
-    def __init__(
-        self, handle: Handle, key: Key, labels: Mapping[str, str], request_id: str, id: str | None = None
-    ) -> None:
+    def __init__(self, handle: Handle, key: Key, labels: Mapping[str, str], request_id: str, id: str | None = None) -> None:
         self.id = id or f"{handle.id}-{secrets.token_hex(4)}"
         """What its client calls it: of this claim alone. A pool hands the same sandbox out again, and puts another one in its
         place; who comes too late must not find the next one's."""
@@ -167,8 +165,23 @@ class Host:
     # ---- sandboxes
 
     @property
+    def is_behind(self) -> bool:
+        return self._ledger.is_behind
+
+    @property
     def count(self) -> int:
         return len(self._held)
+
+    def know(self, keys: Mapping[str, Key]) -> None:
+        """From now on there are these keys: sandboxes of others are closed, those of these have their caps of now."""
+        self._keys = keys
+        for held in self.all():
+            key = keys.get(held.key.name)
+            if key is None:
+                _log.info("sandbox %s of key %s, which was removed, is closed", held.id, held.key.name)
+                self._begin(self._quietly(held))
+            else:
+                held.key = key
 
     def of(self, key: Key) -> tuple[Held, ...]:
         return tuple(held for held in self._held.values() if held.key.name == key.name)

@@ -263,7 +263,7 @@ class _Routes:
         return _json({"status": "ready"})
 
     async def metrics(self, request: web.Request) -> web.Response:
-        return web.Response(text=exposition(self._server), content_type="text/plain")
+        return web.Response(text=exposition(self._server, request[_KEY]), content_type="text/plain")
 
     async def openapi(self, _: web.Request) -> web.Response:
         return _json(document())

@@ -19,11 +19,12 @@ from excise.server.door import Denied, Door, Gate, Head
 from excise.server.host import Host
 from excise.server.keys import Key, Keys
 from excise.server.rate import Rate
-from excise.server.shaking import Shaking
 from excise.server.session import PATIENCE_S, Session
+from excise.server.shaking import Shaking
 from excise.substrates.remote.where import PORT, is_loopback
 
-_MOST_CHANNELS_OF_ONE = 16
+_MOST_CHANNELS_OF_ONE = 64
+"""Of one key: a trainer has many processes, each with one."""
 _MOST_BODIES = 16
 """On their way at once, of one key."""
 _BACKLOG = 512
@@ -86,8 +87,8 @@ class Server:
         settings = self.settings
         if settings.path is not None:
             path = Path(settings.path)
-            sock = _bound(path)
-            self._socket = (path, path.stat().st_ino)
+            sock, inode = _bound(path)
+            self._socket = (path, inode)
             self._listening = await loop.create_unix_server(self.door.visitor, sock=sock, backlog=_BACKLOG)
             self.bound = f"unix://{path}"
             return
@@ -151,6 +152,21 @@ class Server:
             raise Denied(401, "this server wants a key that it knows: Authorization: Bearer KEY")
         return key
 
+    def know(self, keys: Keys) -> None:
+        """From now on these keys are let in: who came in with another one is sent away, and its sandboxes are closed."""
+        self.keys = keys
+        for session in tuple(self.sessions.values()):
+            key = keys.by_name.get(session.key.name)
+            if key is None or key.sha256 != session.key.sha256:
+                session.close("its key was removed")
+            else:
+                session.key = key
+        for name, rate in self._rates.items():
+            if name in keys.by_name:
+                rate.change(keys.by_name[name].rate)
+        self._budgets = {name: budget for name, budget in self._budgets.items() if name in keys.by_name}
+        self.host.know(keys.by_name)
+
     def budget_of(self, key: Key) -> Budget:
         budget = self._budgets.get(key.name)
         if budget is None:
@@ -179,8 +195,7 @@ class Server:
                 raise Denied(400, "there is a channel of this name: a new one has a new name")
             if self.host.draining:
                 raise Denied(503, "the server is being stopped", retry_s=5.0)
-            if sum(one.key.name == key.name for one in self.sessions.values()) >= _MOST_CHANNELS_OF_ONE:
-                raise Denied(429, f"the key {key.name} has its {_MOST_CHANNELS_OF_ONE} channels", retry_s=1.0)
+            self._require_room(key)
             session = Session(self.host, key, self.budget_of(key), self.rate_of(key), lambda one: self._ended(name, one))
             self.sessions[name] = session
         elif session is None:
@@ -201,6 +216,15 @@ class Server:
         if session.channel.reason is not None:
             raise Denied(410, session.channel.reason)
         return Carried(session, transport)
+
+    def _require_room(self, key: Key) -> None:
+        """For one more channel. Of one whose client is away and waits for nothing, nothing is lost."""
+        own = [one for one in self.sessions.values() if one.key.name == key.name]
+        if len(own) >= _MOST_CHANNELS_OF_ONE:
+            idle = next((one for one in own if one.is_idle), None)
+            if idle is None:
+                raise Denied(429, f"the key {key.name} has its {_MOST_CHANNELS_OF_ONE} channels", retry_s=1.0)
+            idle.channel.fail("another channel has its place")
 
     def _ended(self, name: str, session: Session) -> None:
         if self.sessions.get(name) is session:
@@ -247,8 +271,8 @@ def _forget(path: Path, inode: int) -> None:
             path.unlink()
 
 
-def _bound(path: Path) -> socket.socket:
-    """A socket for our own user alone, from its first moment. Nothing else of ours runs while files are made that closed."""
+def _bound(path: Path) -> tuple[socket.socket, int]:
+    """A socket for our own user alone from its first moment, and its inode. Nothing else runs while files are made so."""
     _remove_dead(path)
     sock = socket.socket(socket.AF_UNIX)
     before = os.umask(0o177)
@@ -259,7 +283,7 @@ def _bound(path: Path) -> socket.socket:
         raise SpecError(f"{path} cannot be listened at: {error.strerror or error}") from None
     finally:
         os.umask(before)
-    return sock
+    return sock, path.stat().st_ino
 
 
 def _remove_dead(path: Path) -> None:

@@ -69,6 +69,11 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._away: asyncio.TimerHandle | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Its client is away, and waits for nothing."""
+        return not self.channel.is_connected and not self._calls and not self.channel.kept_bytes
+
     # ---- what the channel tells
 
     def connected(self) -> None:
@@ -175,8 +180,6 @@ class Session:
             with self._budget.stream():
                 async with self._budget.hold(size_bytes):
                     asked = await _whole(call.incoming, size_bytes)
-                    if isinstance(asked, records.Create) and size_bytes > MOST_CREATE_BYTES:
-                        raise SpecError(f"a spec has at most {MOST_CREATE_BYTES} bytes: upload what is longer")
                     call.incoming.drop()
                     call.begun_ns = now_ns()
                     await self._work(call, asked, size_bytes)
@@ -239,7 +242,10 @@ async def _whole(incoming: Incoming, size_bytes: int) -> records.Asked:
         if piece is None:
             raise SpecError(f"{len(data)} of its {size_bytes} bytes came")
         data += piece[1]
-    return records.asked_at_length(bytes(data))
+    asked: records.Asked = records.asked_at_length(bytes(data))
+    if isinstance(asked, records.Create) and size_bytes > MOST_CREATE_BYTES:
+        raise SpecError(f"a spec has at most {MOST_CREATE_BYTES} bytes: upload what is longer")
+    return asked
 
 
 def _unreadable(error: Exception) -> Refused:

@@ -139,8 +139,8 @@ def test_what_is_dead_or_whose_key_is_gone_is_not_held_again(tmp_path: Path) -> 
     async def main() -> None:
         before = Ledger(tmp_path / "x.ledger")
         before.open()
-        for id, key in (("dead", "ann"), ("fine", "ann"), ("gone", "removed")):
-            before.note(Entry(f"{id}-1", key, {}, 9e9, at=id))
+        for name, key in (("dead", "ann"), ("fine", "ann"), ("gone", "removed")):
+            before.note(Entry(f"{name}-1", key, {}, 9e9, at=name))
         os.close(before._lock or -1)  # as its death does  # pyright: ignore[reportPrivateUsage]
         host = Host(Dying(), Ledger(tmp_path / "x.ledger"), {"ann": ANN, "bob": BOB})
         await host.open()
