@@ -116,6 +116,14 @@ class Server:
         await self._process.communicate()
 
 
+async def moment(place: str, dice: random.Random) -> None:
+    """At any time: of one in four while sandboxes are made, of the others while actions run."""
+    if dice.random() < 0.75:
+        while not _lines(place, "ran"):
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(dice.uniform(0.0, 0.7))
+
+
 async def client_dies(server: Server, place: str, dice: random.Random, told: Counter[str]) -> None:
     code = CLIENT.format(path=[str(Path(__file__).parent)])
     pipe = asyncio.subprocess.PIPE
@@ -125,7 +133,7 @@ async def client_dies(server: Server, place: str, dice: random.Random, told: Cou
     assert client.stdout is not None
     await client.stdout.readline()
     client.stdin.write(b"go\n")
-    await asyncio.sleep(dice.uniform(0.05, 0.8))
+    await moment(place, dice)
     client.kill()
     await client.wait()
     told["answered"] += len(_lines(place, "answered"))
@@ -136,7 +144,7 @@ async def connection_dies(server: Server, place: str, dice: random.Random, told:
     hop, over = Hop(server.port), asyncio.Event()
     try:
         actors = _begun(f"http://127.0.0.1:{hop.port}", place, told, over)
-        await asyncio.sleep(dice.uniform(0.05, 0.6))
+        await moment(place, dice)
         for _ in range(dice.randint(1, 4)):
             if dice.random() < 0.5:
                 hop.cut()
@@ -152,7 +160,7 @@ async def connection_dies(server: Server, place: str, dice: random.Random, told:
 async def server_dies(server: Server, place: str, dice: random.Random, told: Counter[str]) -> None:
     """Its clients wait for it, and learn from the next one that theirs are gone."""
     actors = _begun(f"http://127.0.0.1:{server.port}", place, told, asyncio.Event())
-    await asyncio.sleep(dice.uniform(0.05, 0.8))
+    await moment(place, dice)
     await server.stop(signal.SIGKILL)
     await server.start()
     await asyncio.gather(*actors)
