@@ -107,6 +107,7 @@ class Host:
                 handle = await self._attached(entry.at or entry.id)
             if handle is None or key is None:
                 self.figures.cleaned += 1
+                self._ledger.note(Entry(entry.id, gone=True))
                 _log.info(
                     "sandbox %s of key %s, which a server before this one held, is gone or has had its time",
                     entry.id,

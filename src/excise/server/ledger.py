@@ -54,11 +54,7 @@ class Ledger:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self._path.parent.stat().st_uid not in (0, os.geteuid()):
             raise SpecError(f"{self._path.parent} is another user's, who could write what he likes: give another --state")
-        self._lock = os.open(self._path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SpecError(f"a server that runs writes {self._path}: give this one another --state, or another port") from None
+        self._lock = self._locked()
         self.was_left = self._path.exists()
         if self.was_left:
             for line in self._path.read_bytes().splitlines():
@@ -69,8 +65,25 @@ class Ledger:
                 left.pop(entry.id, None)
                 if not entry.gone:
                     left[entry.id] = entry
+        self._held = left  # until each is looked after: who is killed meanwhile leaves the rest to the next one
         self._begin()
         return tuple(left.values())
+
+    def _locked(self) -> int:
+        """Ours until we end. Who closes in order takes the file away: then the one we have locked is nobody's any more."""
+        path = self._path.with_suffix(".lock")
+        while True:
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_at(lock, path):
+                    return lock
+            except BlockingIOError:
+                os.close(lock)
+                raise SpecError(
+                    f"a server that runs writes {self._path}: give this one another --state, or another port"
+                ) from None
+            os.close(lock)
 
     def _begin(self) -> None:
         new = self._path.with_suffix(".new")
@@ -121,8 +134,16 @@ class Ledger:
             if not self._held:
                 self._path.unlink(missing_ok=True)
         if self._lock is not None:
+            self._path.with_suffix(".lock").unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = None
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _write(descriptor: int, data: bytes) -> None:

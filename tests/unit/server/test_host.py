@@ -152,6 +152,20 @@ def test_what_is_dead_or_whose_key_is_gone_is_not_held_again(tmp_path: Path) -> 
     virtual_time.run(main())
 
 
+def test_who_is_killed_while_it_takes_over_leaves_the_rest_to_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "x.ledger"
+    for life in range(2):
+        ledger = Ledger(path)
+        ledger.open()
+        if life == 0:
+            ledger.note(Entry("a", "ann", {}, 5.0))
+            ledger.note(Entry("b", "ann", {}, 5.0))
+        else:
+            ledger.note(Entry("a", gone=True))  # and here it dies
+        os.close(ledger._lock or -1)  # pyright: ignore[reportPrivateUsage]
+    assert [entry.id for entry in Ledger(path).open()] == ["b"]
+
+
 def test_a_full_disk_ends_nothing_and_is_caught_up_with(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ledger = Ledger(tmp_path / "x.ledger")
     ledger.open()

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from excise.action import Batch, Exec, Read
@@ -93,6 +93,19 @@ def test_what_an_answer_may_take_is_known_before() -> None:
     assert needed(records.Alive("i")) == 0
 
 
+def test_a_ledger_that_is_closed_leaves_no_file_and_one_that_is_refused_leaves_anothers(tmp_path: Path) -> None:
+    first, second = Ledger(tmp_path / "x.ledger"), Ledger(tmp_path / "x.ledger")
+    first.open()
+    with pytest.raises(SpecError, match="a server that runs writes"):
+        second.open()
+    second.close()
+    with pytest.raises(SpecError, match="a server that runs writes"):
+        Ledger(tmp_path / "x.ledger").open()
+    first.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), max_size=200), st.integers(0, 40))
 def test_a_ledger_tells_what_was_held_when_it_was_cut(changes: list[tuple[int, bool]], cut: int) -> None:
     import tempfile
