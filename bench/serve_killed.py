@@ -119,7 +119,7 @@ class Server:
 async def moment(place: str, dice: random.Random) -> None:
     """At any time: of one in four while sandboxes are made, of the others while actions run."""
     if dice.random() < 0.75:
-        while not _lines(place, "ran"):
+        while not _lines(place, "ran"):  # noqa: ASYNC110 - a file of other processes'
             await asyncio.sleep(0.01)
     await asyncio.sleep(dice.uniform(0.0, 0.7))
 

@@ -11,9 +11,9 @@ from typing import Protocol
 from excise.channel import frames
 from excise.channel.frames import Header, ProtocolError
 
-MOST_KEPT_BYTES = 32 << 20
+MOST_KEPT_BYTES = 16 << 20
 """Sent and not yet seen: more than an honest end, which stops at FULL_BYTES, ever has."""
-FULL_BYTES = 8 << 20
+FULL_BYTES = 4 << 20
 _TELL_FRAMES = 64
 _TELL_BYTES = 128 << 10
 _WRAP = 1 << 32

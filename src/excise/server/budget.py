@@ -32,6 +32,7 @@ _DIFF_BYTES = 64 << 20
 _LONGEST_READ_BYTES = 256 << 20
 _SHORT_READ_BYTES = 1 << 20
 _RETRY_S = 0.1
+_STREAMS = (records.Start, records.Upload, records.Download, records.Connect)
 
 
 class Budget:
@@ -54,42 +55,50 @@ class Budget:
         """While it is carried out and its answer is taken. `held`: so much of it is reserved already; who holds some waits for
         no more, for others may hold what it waits for: it is asked again."""
         need = min(needed(asked), self._most)
-        with self._place(asked):
-            if held and need > held and self._used + need - held > self._most:
-                raise Refusal(Refused("capacity", "its answer may be longer than there is room for now", retry_s=_RETRY_S))
+        commands = self._enter(asked)
+        try:
             if held:
-                with self.charged(max(0, need - held)):
+                with self._more(need - held):
                     yield
             elif not need or (need <= _ORDINARY_BYTES and self._used <= self._most):
                 yield
             else:
                 async with self.hold(need):
                     yield
+        finally:
+            self._commands -= commands
+            self._streams -= isinstance(asked, _STREAMS)
 
-    @contextmanager
-    def _place(self, asked: records.Asked) -> Generator[None]:
-        """Among the calls that have a window, or the commands: refused if there are too many."""
-        stream = isinstance(asked, records.Start | records.Upload | records.Download | records.Connect)
-        command = isinstance(asked, records.Run) and isinstance(asked.action, Exec | Shell | Batch)
-        if command and self._commands >= self._most_commands:
+    def _enter(self, asked: records.Asked) -> int:
+        """Among the calls that have a window, or the commands: refused if there are too many. How many commands it has."""
+        if isinstance(asked, _STREAMS):
+            self._require_stream()
+            self._streams += 1
+            return 0
+        commands = _commands(asked.action) if isinstance(asked, records.Run) else 0
+        if commands and self._commands and self._commands + commands > self._most_commands:
             text = f"{self._commands} commands of this key run at once: wait for one"
             raise Refusal(Refused("capacity", text, retry_s=_RETRY_S))
-        self._commands += command
-        try:
-            if stream:
-                with self.stream():
-                    yield
-            else:
-                yield
-        finally:
-            self._commands -= command
+        self._commands += commands
+        return commands
+
+    def _require_stream(self) -> None:
+        if self._streams >= MOST_STREAMS:
+            text = f"{MOST_STREAMS} calls of this key have bytes on their way: wait for one"
+            raise Refusal(Refused("capacity", text, retry_s=_RETRY_S))
+
+    @contextmanager
+    def _more(self, count: int) -> Generator[None]:
+        """Who holds some does not wait."""
+        if count > 0 and self._used + count > self._most:
+            raise Refusal(Refused("capacity", "its answer may be longer than there is room for now", retry_s=_RETRY_S))
+        with self.charged(max(0, count)):
+            yield
 
     @contextmanager
     def stream(self) -> Generator[None]:
         """One more window of bytes."""
-        if self._streams >= MOST_STREAMS:
-            text = f"{MOST_STREAMS} calls of this key have bytes on their way: wait for one"
-            raise Refusal(Refused("capacity", text, retry_s=_RETRY_S))
+        self._require_stream()
         self._streams += 1
         try:
             yield
@@ -138,6 +147,16 @@ class Budget:
             if not turn.done():
                 self._used += need
                 turn.set_result(None)
+
+
+def _commands(action: Action) -> int:
+    match action:
+        case Exec() | Shell():
+            return 1
+        case Batch(actions):
+            return sum(isinstance(one, Exec | Shell) for one in actions)
+        case _:
+            return 0
 
 
 def bounded(asked: records.Asked) -> records.Asked:

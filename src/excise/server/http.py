@@ -120,8 +120,9 @@ async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse
         response.headers.update(_HEADERS)
         response.force_close()
         # Sent here: what a key may have in memory counts until its client has taken it.
-        await response.prepare(request)
-        await response.write_eof()
+        with contextlib.suppress(ConnectionError):
+            await response.prepare(request)
+            await response.write_eof()
     return response
 
 
