@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import served
+from excise.action import Shell
 from excise.api import connect
 from excise.channel import frames, records
 from excise.channel.packing import packed
@@ -92,12 +93,13 @@ def test_streams_go_on_where_they_were(server: served.Served, monkeypatch: pytes
 # ---- abuse
 
 
-def opened(server: served.Served, *, channel: str | None = None) -> socket.socket:
-    """A raw channel, after its handshake."""
+def opened(server: served.Served, *, channel: str | None = None, had: int | None = None) -> socket.socket:
+    """A raw channel, after its handshake; `had`: the one there is, again."""
+    again = "" if had is None else f"Excise-Had: {had}\r\n"
     raw = socket.create_connection(("127.0.0.1", server.port), timeout=30)
     raw.sendall(
         f"GET /v1/channel HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nConnection: Upgrade\r\nUpgrade: excise/1\r\n"
-        f"Authorization: Bearer {server.key}\r\nExcise-Channel: {channel or secrets.token_hex(16)}\r\n\r\n".encode()
+        f"Authorization: Bearer {server.key}\r\nExcise-Channel: {channel or secrets.token_hex(16)}\r\n{again}\r\n".encode()
     )
     head = b""
     while not head.endswith(b"\r\n\r\n"):
@@ -164,6 +166,38 @@ def _exactly(raw: socket.socket, count: int) -> bytes:
         assert piece
         data += piece
     return data
+
+
+def test_a_storm_of_connections_of_one_channel_runs_nothing_twice(server: served.Served) -> None:
+    """Each takes the channel from the one before; what an old one still says is not heard."""
+
+    async def main() -> None:
+        async with connect(server.url) as substrate, Sandbox(substrate) as box:
+            channel = secrets.token_hex(16)
+            raws = [opened(server, channel=channel)]
+            act = Shell("echo ran >> /storm; sleep 0.5")
+            raws[0].sendall(frames.pack(frames.CALL, 1, 0, packed(records.Run(box.id, act))))
+            await asyncio.sleep(0.2)
+            for number in range(40):
+                raws.append(opened(server, channel=channel, had=0))
+                with suppress(OSError):
+                    raws[number].sendall(frames.pack(frames.CALL, 2 + number, 0, packed(records.Run(box.id, act))))
+            head = frames.header(_exactly(raws[-1], frames.HEADER_BYTES), 0, frames.FROM_SERVER)
+            assert (head.type, head.call) == (frames.ANSWER, 1)
+            assert isinstance(records.answered(_exactly(raws[-1], head.length)).value, records.Seen)
+            for raw in raws:
+                raw.close()
+            assert (await box.read("/storm")).decode().split() == ["ran"]
+
+    asyncio.run(main())
+
+
+def test_frames_seen_that_were_never_sent_end_the_channel(server: served.Served) -> None:
+    channel = secrets.token_hex(16)
+    opened(server, channel=channel).close()
+    raw = opened(server, channel=channel, had=7)  # of nothing that was sent
+    assert ended(raw)
+    asyncio.run(lives(server))
 
 
 def rss_bytes(pid: int) -> int:

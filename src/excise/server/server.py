@@ -28,6 +28,7 @@ _MOST_CHANNELS_OF_ONE = 64
 _MOST_BODIES = 16
 """On their way at once, of one key."""
 _BACKLOG = 512
+_ANY = ("0.0.0.0", "::")  # noqa: S104 - nobody is called so, nor let in by it
 _log = logging.getLogger("excise.server")
 
 
@@ -101,7 +102,8 @@ class Server:
         sock = self._listening.sockets[0]
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         port = sock.getsockname()[1]
-        shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+        host = settings.names[0] if settings.host in _ANY and settings.names else settings.host
+        shown = f"[{host}]" if ":" in host else host
         self.bound = f"{'https' if settings.tls else 'http'}://{shown}:{port}"
 
     async def close(self) -> None:
@@ -261,7 +263,7 @@ def require_safe(settings: Settings, *, keys: bool) -> None:
     missing = [word for word, there in (("--keys", keys), ("--tls-cert and --tls-key", settings.tls is not None)) if not there]
     if missing:
         raise SpecError(f"{settings.host} can be reached by others: give {' and '.join(missing)}, or listen at 127.0.0.1")
-    if settings.host in ("0.0.0.0", "::") and not settings.names:  # noqa: S104 - nobody is let in by it: this is to say so
+    if settings.host in _ANY and not settings.names:
         raise SpecError(f"nobody calls a server {settings.host}: say by --name what its clients call it, as in their URLs")
 
 
