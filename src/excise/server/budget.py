@@ -55,7 +55,7 @@ class Budget:
         """While it is carried out and its answer is taken. `held`: so much of it is reserved already; who holds some waits for
         no more, for others may hold what it waits for: it is asked again."""
         need = min(needed(asked), self._most)
-        commands = self._enter(asked)
+        commands = self.enter(asked)
         try:
             if held:
                 with self._more(need - held):
@@ -66,10 +66,17 @@ class Budget:
                 async with self.hold(need):
                     yield
         finally:
-            self._commands -= commands
-            self._streams -= isinstance(asked, _STREAMS)
+            self.leave(asked, commands)
 
-    def _enter(self, asked: records.Asked) -> int:
+    def is_easy(self, asked: records.Asked) -> bool:
+        """Whether it has to wait for nobody, as nearly all: `enter` and `leave` are all there is to it."""
+        return self._used <= self._most and needed(asked) <= _ORDINARY_BYTES
+
+    def leave(self, asked: records.Asked, commands: int) -> None:
+        self._commands -= commands
+        self._streams -= isinstance(asked, _STREAMS)
+
+    def enter(self, asked: records.Asked) -> int:
         """Among the calls that have a window, or the commands: refused if there are too many. How many commands it has."""
         if isinstance(asked, _STREAMS):
             self._require_stream()

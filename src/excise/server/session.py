@@ -13,7 +13,7 @@ from excise.channel.refusal import Refused, refusal
 from excise.clock import now_ns
 from excise.errors import SpecError
 from excise.server.budget import Budget
-from excise.server.calls import Work, answered, verb_of
+from excise.server.calls import Work, carried_out, verb_of
 from excise.server.host import Host, Refusal
 from excise.server.keys import Key
 from excise.server.rate import Rate
@@ -196,8 +196,8 @@ class Session:
         """`held`: of its key's budget."""
         verb = verb_of(asked)
         try:
-            async with answered(Work(self._host, self.key, call), self._budget, asked, held) as value:
-                await self._send(call, value)
+            work = Work(self._host, self.key, call)
+            await carried_out(work, self._budget, asked, lambda value: self._send(call, value), held)
             self._host.figures.calls[verb, "ok"] += 1
             return
         except asyncio.CancelledError:
