@@ -3,8 +3,9 @@
     python bench/serve_killed.py [--points 200] [--seed 1] [--out FILE]
 
 Every action appends its own number to a file of this machine (`local` is served: its sandboxes see it), so that one which ran
-twice is seen, whoever was told what. Then it lingers for a while under a name of its own, so that one which outlived its
-sandbox is seen. At each point one of the three is killed; then all that is left is closed, and counted:
+twice is seen, whoever was told what. It leaves a process running that would not end for minutes, so that what outlived its
+sandbox is seen. At each point one of the three is killed; what is left must go by itself (the client's with their leases, the
+server's with its end or the next one's beginning, a connection's with its sandbox), and is counted:
 
 answered    it ran once, and its client was told
 lost        its client was told SandboxLost, or that the server is away: sample again
@@ -31,6 +32,8 @@ from typing import Any
 from excise.api import connect
 from excise.errors import SandboxLost, SubstrateError
 from excise.sandbox import Sandbox
+from excise.server.keys import Key, add, digest, fresh
+from excise.substrates.hosted.hop import Hop
 
 ACTORS = 8
 LEASE_S = 2.0
@@ -39,19 +42,26 @@ CLIENT = """
 import asyncio, sys
 sys.path[:0] = {path!r}
 from serve_killed import acting
-asyncio.run(acting(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+print("imported", flush=True)
+sys.stdin.readline()
+asyncio.run(acting(sys.argv[1], sys.argv[2]))
 """
 SERVE = "import sys; from excise.cli import main; sys.exit(main())"
+KINDS = ("client", "connection", "server")
+BAD = ("untyped", "phantom", "doubled", "orphaned")
 
 
-async def actor(url: str, place: str, number: int, told: Counter[str]) -> None:
-    """One sandbox, and actions in it for as long as it lives."""
+async def actor(url: str, place: str, number: int, told: Counter[str], over: asyncio.Event) -> None:
+    """One sandbox, and actions in it until it is lost, or `over`; each is answered, or told lost, before this returns."""
     try:
         async with connect(url) as substrate, Sandbox(substrate, ttl_s=LEASE_S, wait_s=20) as box:
             for count in range(10_000):
+                if over.is_set():
+                    return
                 name = f"{number}-{count}"
+                left = "sleep 300 >/dev/null 2>&1 & " if count % 4 == 0 else ""
+                script = f"echo {name} >> {place}/ran; {left}sleep 0.0{count % 7}1"
                 await box.renew(LEASE_S)
-                script = f"echo {name} >> {place}/ran; sleep 0.0{count % 7}1"
                 seen = await box.run(script, timeout_s=20, env={TAG: place})
                 _note(place, name)
                 told["answered" if seen.ok else "untyped"] += 1
@@ -67,146 +77,128 @@ def _note(place: str, name: str) -> None:
         file.write(f"{name}\n")
 
 
-async def acting(url: str, place: str, first: int) -> None:
-    told: Counter[str] = Counter()
-    await asyncio.gather(*(actor(url, place, first + n, told) for n in range(ACTORS)))
+async def acting(url: str, place: str) -> None:
+    told, never = Counter[str](), asyncio.Event()
+    await asyncio.gather(*(actor(url, place, number, told, never) for number in range(ACTORS)))
 
 
-class Hop:
-    """Passes bytes on, and is cut."""
-
-    def __init__(self, port: int) -> None:
-        self._there = port
-        self._open: set[asyncio.StreamWriter] = set()
-        self.port = 0
-
-    async def open(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            there_reader, there = await asyncio.open_connection("127.0.0.1", self._there)
-            self._open |= {writer, there}
-            await asyncio.gather(self._pass(reader, there), self._pass(there_reader, writer))
-            self._open -= {writer, there}
-
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(65536):
-                writer.write(data)
-                await writer.drain()
-        writer.transport.abort()
-
-    def cut(self) -> None:
-        for one in tuple(self._open):
-            one.transport.abort()
-
-    def close(self) -> None:
-        self._server.close()
-        self.cut()
+# ---- what is killed
 
 
-async def served(place: str, port: int) -> tuple[asyncio.subprocess.Process, str]:
-    words = ("serve", "local", "--listen", f"127.0.0.1:{port}", "--state", place, "--own-key", f"{place}/key", "--drain", "0s")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", SERVE, *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
-    assert process.stdout is not None
-    assert await process.stdout.readline()
-    return process, _key(place)
+class Server:
+    """One after the other at the same port, on the same state."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._process: asyncio.subprocess.Process | None = None
+        with socket.create_server(("127.0.0.1", 0)) as one:
+            self.port: int = one.getsockname()[1]
+
+    async def start(self) -> None:
+        place = self._place
+        listen = ("--listen", f"127.0.0.1:{self.port}", "--keys", f"{place}/keys.json", "--state", place, "--drain", "0s")
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            SERVE,
+            "serve",
+            "local",
+            *listen,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        assert self._process.stdout is not None
+        assert await self._process.stdout.readline()
+
+    async def stop(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+        await self._process.communicate()
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return one.getsockname()[1]
+async def moment(place: str, dice: random.Random) -> None:
+    """At any time: of one in four while sandboxes are made, of the others while actions run."""
+    if dice.random() < 0.75:
+        while not _lines(place, "ran"):  # noqa: ASYNC110 - a file of other processes'
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(dice.uniform(0.0, 0.7))
 
 
-def _key(place: str) -> str:
-    return Path(f"{place}/key").read_text().strip()
+async def client_dies(server: Server, place: str, dice: random.Random, told: Counter[str]) -> None:
+    code = CLIENT.format(path=[str(Path(__file__).parent)])
+    pipe = asyncio.subprocess.PIPE
+    url = f"http://127.0.0.1:{server.port}"
+    client = await asyncio.create_subprocess_exec(sys.executable, "-c", code, url, place, stdin=pipe, stdout=pipe)
+    assert client.stdin is not None
+    assert client.stdout is not None
+    await client.stdout.readline()
+    client.stdin.write(b"go\n")
+    await moment(place, dice)
+    client.kill()
+    await client.wait()
+    told["answered"] += len(_lines(place, "answered"))
+    await asyncio.sleep(LEASE_S + 0.5)  # nobody renews
+
+
+async def connection_dies(server: Server, place: str, dice: random.Random, told: Counter[str]) -> None:
+    hop, over = Hop(server.port), asyncio.Event()
+    try:
+        actors = _begun(f"http://127.0.0.1:{hop.port}", place, told, over)
+        await moment(place, dice)
+        for _ in range(dice.randint(1, 4)):
+            if dice.random() < 0.5:
+                hop.cut()
+            else:
+                hop.cut_after(dice.randint(1, 2000))
+            await asyncio.sleep(dice.uniform(0.0, 0.3))
+        over.set()
+        await asyncio.gather(*actors)
+    finally:
+        hop.close()
+
+
+async def server_dies(server: Server, place: str, dice: random.Random, told: Counter[str]) -> None:
+    """Its clients wait for it, and learn from the next one that theirs are gone."""
+    actors = _begun(f"http://127.0.0.1:{server.port}", place, told, asyncio.Event())
+    await moment(place, dice)
+    await server.stop(signal.SIGKILL)
+    await server.start()
+    await asyncio.gather(*actors)
+
+
+def _begun(url: str, place: str, told: Counter[str], over: asyncio.Event) -> list["asyncio.Future[None]"]:
+    return [asyncio.ensure_future(actor(url, place, number, told, over)) for number in range(ACTORS)]
+
+
+# ---- what is counted
 
 
 def alive(place: str) -> list[int]:
     """Processes of actions, by a variable that they were given."""
     found: list[int] = []
+    mark = f"{TAG}={place}".encode()
     for entry in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
-            if f"{TAG}={place}".encode() in entry.read_bytes().split(b"\0"):
+            if mark in entry.read_bytes().split(b"\0"):
                 found.append(int(entry.parent.name))
     return found
 
 
-async def point(kind: str, dice: random.Random, told: Counter[str]) -> None:
+async def point(kind: str, server: Server, dice: random.Random) -> Counter[str]:
     with tempfile.TemporaryDirectory(prefix="killed") as place:
-        port = _free_port()
-        server, key = await served(place, port)
-        os.environ["EXCISE_KEY"] = key
-        hop = Hop(port)
-        await hop.open()
-        own: Counter[str] = Counter()
-        try:
-            if kind == "client":
-                await _client_dies(f"http://127.0.0.1:{hop.port}", place, dice)
-            else:
-                await _the_way_dies(hop, server if kind == "server" else None, place, dice, own)
-        finally:
-            hop.close()
-            await _ended(server)
-        if kind == "server":  # what it left is the next one's to clean up
-            await _ended((await served(place, port))[0])
-        told.update(own + _counted(place, kind, await _left(place)))
-        told["points"] += 1
+        told: Counter[str] = Counter(points=1)
+        await {"client": client_dies, "connection": connection_dies, "server": server_dies}[kind](server, place, dice, told)
+        for _ in range(40):  # a moment to die in
+            if not alive(place):
+                break
+            await asyncio.sleep(0.05)
+        return told + counted(place, len(alive(place)))
 
 
-async def _client_dies(url: str, place: str, dice: random.Random) -> None:
-    code = CLIENT.format(path=[str(Path(__file__).parent)])
-    client = await asyncio.create_subprocess_exec(sys.executable, "-c", code, url, place, "0")
-    await asyncio.sleep(0.6 + dice.uniform(0.05, 0.8))
-    client.send_signal(signal.SIGKILL)
-    await client.wait()
-    await asyncio.sleep(LEASE_S + 0.5)
-
-
-async def _the_way_dies(
-    hop: Hop, server: asyncio.subprocess.Process | None, place: str, dice: random.Random, own: Counter[str]
-) -> None:
-    url = f"http://127.0.0.1:{hop.port}"
-    tasks = [asyncio.ensure_future(actor(url, place, n, own)) for n in range(ACTORS)]
-    await asyncio.sleep(dice.uniform(0.05, 0.8))
-    if server is not None:
-        server.kill()
-        await server.wait()
-    else:
-        for _ in range(dice.randint(1, 4)):
-            hop.cut()
-            await asyncio.sleep(dice.uniform(0.0, 0.3))
-    await asyncio.sleep(dice.uniform(0.0, 0.2))
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _ended(server: asyncio.subprocess.Process) -> None:
-    if server.returncode is None:
-        server.send_signal(signal.SIGTERM)
-    await server.communicate()
-
-
-async def _left(place: str) -> int:
-    """How many processes of actions are alive, after a moment to die in."""
-    for _ in range(40):
-        if not alive(place):
-            break
-        await asyncio.sleep(0.05)
-    return len(alive(place))
-
-
-def _counted(place: str, kind: str, orphaned: int) -> Counter[str]:
+def counted(place: str, orphaned: int) -> Counter[str]:
     ran, answered = Counter(_lines(place, "ran")), _lines(place, "answered")
     own = Counter(orphaned=orphaned, doubled=sum(count > 1 for count in ran.values()))
     own["phantom"] = sum(name not in ran for name in answered)
-    if kind == "client":
-        own["answered"] = len(answered)
     return own
 
 
@@ -216,14 +208,31 @@ def _lines(place: str, name: str) -> list[str]:
 
 
 async def measured(given: argparse.Namespace) -> dict[str, Any]:
+    """In rounds: a client and a connection at the same time, then the server, whose next one serves the next round."""
     dice = random.Random(given.seed)
-    found: dict[str, Counter[str]] = {kind: Counter() for kind in ("client", "connection", "server")}
-    for number in range(given.points):
-        kind = tuple(found)[number % 3]
-        await point(kind, dice, found[kind])
-        if number % 20 == 19:
-            print(f"{number + 1} points: {json.dumps({kind: dict(counts) for kind, counts in found.items()})}", flush=True)
-    return {kind: dict(counts) for kind, counts in found.items()}
+    found: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
+    with tempfile.TemporaryDirectory(prefix="killed-server") as place:
+        os.environ["EXCISE_KEY"] = key = fresh()
+        add(Path(place) / "keys.json", Key(name="bench", sha256=digest(key), sandboxes=4096))
+        server = Server(place)
+        await server.start()
+        try:
+            for first in range(0, given.points, len(KINDS)):
+                count = min(len(KINDS), given.points - first)
+                seeds = [random.Random(dice.random()) for _ in KINDS]
+                pair = zip(KINDS[: min(2, count)], seeds, strict=False)
+                got = list(await asyncio.gather(*(point(kind, server, own) for kind, own in pair)))
+                if count == len(KINDS):
+                    got.append(await point("server", server, seeds[2]))
+                for kind, told in zip(KINDS, got, strict=False):
+                    found[kind].update(told)
+                if first % 30 == 0:
+                    print(
+                        f"{first + count} points: {json.dumps({kind: dict(told) for kind, told in found.items()})}", flush=True
+                    )
+        finally:
+            await server.stop(signal.SIGTERM)
+    return {kind: dict(told) for kind, told in found.items()}
 
 
 def main() -> int:
@@ -237,7 +246,7 @@ def main() -> int:
     if given.out:
         given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(json.dumps({"seed": given.seed, **found}, indent=2) + "\n")
-    return int(any(found[kind].get(bad, 0) for kind in found for bad in ("untyped", "phantom", "doubled", "orphaned")))
+    return int(any(found[kind].get(bad, 0) for kind in found for bad in BAD))
 
 
 if __name__ == "__main__":

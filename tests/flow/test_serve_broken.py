@@ -4,17 +4,19 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 import served
+from excise.action import Shell
 from excise.api import connect
 from excise.channel import frames, records
 from excise.channel.packing import packed
 from excise.sandbox import Sandbox
+from excise.substrates.hosted.hop import Hop
 
 MIB = 1 << 20
 
@@ -26,56 +28,13 @@ def server(runs_here: Callable[[str], None], tmp_path_factory: pytest.TempPathFa
         yield found
 
 
-class Cutter:
-    """A hop that passes bytes on until it is told to cut every connection."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._open: set[asyncio.StreamWriter] = set()
-        self.cuts = 0
-        self.port = 0
-        self.passes: int | None = None
-        """So many bytes more, in either direction, and then a cut."""
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there = await asyncio.open_connection("127.0.0.1", self._port)
-        self._open |= {writer, there}
-        await asyncio.gather(self._pass(reader, there), self._pass(there_reader, writer), return_exceptions=True)
-        for one in (writer, there):
-            self._open.discard(one)
-            one.close()
-
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(ConnectionError):
-            while data := await reader.read(65536):
-                if self.passes is not None:
-                    data, left = data[: self.passes], self.passes - len(data)
-                    self.passes = max(0, left)
-                    if left <= 0:
-                        writer.write(data)
-                        self.cut()
-                        return
-                writer.write(data)
-                await writer.drain()
-        writer.transport.abort()
-
-    def cut(self) -> None:
-        self.cuts += 1
-        self.passes = None
-        for one in tuple(self._open):
-            one.transport.abort()
-
-
-@asynccontextmanager
-async def cutter(port: int) -> AsyncGenerator[Cutter]:
-    found = Cutter(port)
-    listening = await asyncio.start_server(found.serve, "127.0.0.1", 0)
-    found.port = listening.sockets[0].getsockname()[1]
+@contextmanager
+def cutter(port: int) -> Generator[Hop]:
+    found = Hop(port)
     try:
         yield found
     finally:
-        listening.close()
-        found.cut()
+        found.close()
 
 
 def test_what_runs_while_the_connection_breaks_is_run_once_and_answered(
@@ -85,14 +44,18 @@ def test_what_runs_while_the_connection_breaks_is_run_once_and_answered(
     monkeypatch.setenv("EXCISE_KEY", server.key)
 
     async def main() -> None:
-        async with cutter(server.port) as hop, connect(f"http://127.0.0.1:{hop.port}") as substrate, Sandbox(substrate) as box:
-            for number in range(60):
-                hop.passes = 1 + number * 7
-                seen = await box.run(f"echo {number} >> /ran; echo {number}")
-                assert seen.text == f"{number}\n"
-            hop.passes = None
-            assert (await box.read("/ran")).decode().split() == [str(number) for number in range(60)]
-            assert hop.cuts >= 40
+        with cutter(server.port) as hop:
+            async with connect(f"http://127.0.0.1:{hop.port}") as substrate, Sandbox(substrate) as box:
+                await body(hop, box)
+
+    async def body(hop: Hop, box: Sandbox) -> None:
+        for number in range(60):
+            hop.cut_after(1 + number * 7)
+            seen = await box.run(f"echo {number} >> /ran; echo {number}")
+            assert seen.text == f"{number}\n"
+        hop.cut_after(None)
+        assert (await box.read("/ran")).decode().split() == [str(number) for number in range(60)]
+        assert hop.cuts >= 40
 
     asyncio.run(main())
 
@@ -102,18 +65,22 @@ def test_streams_go_on_where_they_were(server: served.Served, monkeypatch: pytes
     data = secrets.token_bytes(3 * MIB)
 
     async def main() -> None:
-        async with cutter(server.port) as hop, connect(f"http://127.0.0.1:{hop.port}") as substrate, Sandbox(substrate) as box:
-            hop.passes = MIB
-            await box.write("/data", data)
-            hop.passes = MIB
-            assert await box.read("/data") == data
-            process = await box.start("cat; echo end >&2")
-            hop.passes = MIB
-            writing = asyncio.ensure_future(_write(process, data))
-            seen = await process.wait()
-            await writing
-            assert (seen.stdout[:1000], seen.stderr) == (data[:1000], b"end\n")
-            assert hop.cuts >= 3
+        with cutter(server.port) as hop:
+            async with connect(f"http://127.0.0.1:{hop.port}") as substrate, Sandbox(substrate) as box:
+                await body(hop, box)
+
+    async def body(hop: Hop, box: Sandbox) -> None:
+        hop.cut_after(MIB)
+        await box.write("/data", data)
+        hop.cut_after(MIB)
+        assert await box.read("/data") == data
+        process = await box.start("cat; echo end >&2")
+        hop.cut_after(MIB)
+        writing = asyncio.ensure_future(_write(process, data))
+        seen = await process.wait()
+        await writing
+        assert (seen.stdout[:1000], seen.stderr) == (data[:1000], b"end\n")
+        assert hop.cuts >= 3
 
     async def _write(process: object, data: bytes) -> None:
         for at in range(0, len(data), 50_000):
@@ -126,12 +93,13 @@ def test_streams_go_on_where_they_were(server: served.Served, monkeypatch: pytes
 # ---- abuse
 
 
-def opened(server: served.Served, *, channel: str | None = None) -> socket.socket:
-    """A raw channel, after its handshake."""
+def opened(server: served.Served, *, channel: str | None = None, had: int | None = None) -> socket.socket:
+    """A raw channel, after its handshake; `had`: the one there is, again."""
+    again = "" if had is None else f"Excise-Had: {had}\r\n"
     raw = socket.create_connection(("127.0.0.1", server.port), timeout=30)
     raw.sendall(
         f"GET /v1/channel HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nConnection: Upgrade\r\nUpgrade: excise/1\r\n"
-        f"Authorization: Bearer {server.key}\r\nExcise-Channel: {channel or secrets.token_hex(16)}\r\n\r\n".encode()
+        f"Authorization: Bearer {server.key}\r\nExcise-Channel: {channel or secrets.token_hex(16)}\r\n{again}\r\n".encode()
     )
     head = b""
     while not head.endswith(b"\r\n\r\n"):
@@ -198,6 +166,38 @@ def _exactly(raw: socket.socket, count: int) -> bytes:
         assert piece
         data += piece
     return data
+
+
+def test_a_storm_of_connections_of_one_channel_runs_nothing_twice(server: served.Served) -> None:
+    """Each takes the channel from the one before; what an old one still says is not heard."""
+
+    async def main() -> None:
+        async with connect(server.url) as substrate, Sandbox(substrate) as box:
+            channel = secrets.token_hex(16)
+            raws = [opened(server, channel=channel)]
+            act = Shell("echo ran >> /storm; sleep 0.5")
+            raws[0].sendall(frames.pack(frames.CALL, 1, 0, packed(records.Run(box.id, act))))
+            await asyncio.sleep(0.2)
+            for number in range(40):
+                raws.append(opened(server, channel=channel, had=0))
+                with suppress(OSError):
+                    raws[number].sendall(frames.pack(frames.CALL, 2 + number, 0, packed(records.Run(box.id, act))))
+            head = frames.header(_exactly(raws[-1], frames.HEADER_BYTES), 0, frames.FROM_SERVER)
+            assert (head.type, head.call) == (frames.ANSWER, 1)
+            assert isinstance(records.answered(_exactly(raws[-1], head.length)).value, records.Seen)
+            for raw in raws:
+                raw.close()
+            assert (await box.read("/storm")).decode().split() == ["ran"]
+
+    asyncio.run(main())
+
+
+def test_frames_seen_that_were_never_sent_end_the_channel(server: served.Served) -> None:
+    channel = secrets.token_hex(16)
+    opened(server, channel=channel).close()
+    raw = opened(server, channel=channel, had=7)  # of nothing that was sent
+    assert ended(raw)
+    asyncio.run(lives(server))
 
 
 def rss_bytes(pid: int) -> int:

@@ -11,9 +11,9 @@ from typing import Protocol
 from excise.channel import frames
 from excise.channel.frames import Header, ProtocolError
 
-MOST_KEPT_BYTES = 32 << 20
+MOST_KEPT_BYTES = 16 << 20
 """Sent and not yet seen: more than an honest end, which stops at FULL_BYTES, ever has."""
-FULL_BYTES = 8 << 20
+FULL_BYTES = 4 << 20
 _TELL_FRAMES = 64
 _TELL_BYTES = 128 << 10
 _WRAP = 1 << 32
@@ -77,7 +77,8 @@ class Channel:
     def connect(self, carrier: asyncio.Transport, theirs: int) -> None:
         """Go on over this connection; `theirs`: how many of our frames the other side has had."""
         missing = self._sent - theirs
-        if not 0 <= missing <= len(self._kept):
+        if self.reason is not None or not 0 <= missing <= len(self._kept):
+            carrier.abort()
             self.fail(f"the other side says it had {theirs} frames of the {self._sent} sent, {len(self._kept)} of them unseen")
             return
         self._forget(len(self._kept) - missing)
@@ -118,8 +119,10 @@ class Channel:
 
     # ---- receiving
 
-    def take(self, data: bytes) -> None:
-        """What came over the connection of now."""
+    def take(self, data: bytes, carrier: asyncio.BaseTransport | None = None) -> None:
+        """What came over the connection of now; over one before it (`carrier`) nothing comes any more."""
+        if carrier is not None and carrier is not self._carrier:
+            return
         part = self._part
         part += data
         at, end = 0, len(part)

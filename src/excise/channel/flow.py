@@ -8,6 +8,7 @@ from excise.channel.channel import Channel
 from excise.channel.frames import ProtocolError
 
 _GRANT_BYTES = frames.WINDOW // 2
+_SMALL_BYTES = 1024
 
 
 class Outgoing:
@@ -36,6 +37,19 @@ class Outgoing:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 
+    async def room(self) -> bool:
+        """Wait until the channel takes what is not urgent; False if nobody reads any more."""
+        while self._channel.is_full and not self.over and self._channel.reason is None:
+            await self._wait()
+        return not self.over and self._channel.reason is None
+
+    async def _wait(self) -> None:
+        self._waiting = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiting
+        finally:
+            self._waiting = None
+
     async def write(self, data: bytes | memoryview, flags: int = 0) -> bool:
         """All of it, as there is room; False if nobody reads any more. One at a time."""
         left = memoryview(data)
@@ -43,11 +57,7 @@ class Outgoing:
             if self.over or self._channel.reason is not None:
                 return False
             if not self._room or self._channel.is_full:
-                self._waiting = asyncio.get_running_loop().create_future()
-                try:
-                    await self._waiting
-                finally:
-                    self._waiting = None
+                await self._wait()
                 continue
             piece = left[: min(self._room, frames.MAX_PAYLOAD)]
             left = left[len(piece) :]
@@ -78,8 +88,17 @@ class Incoming:
         if self._room < 0:
             raise ProtocolError(f"{-self._room} bytes more than it had credit for")
         if not self.over:
-            self._held.append((flags, data))
+            self._hold(flags, data)
             self._wake()
+
+    def _hold(self, flags: int, data: bytes) -> None:
+        """Small ones together: a byte that is held by itself costs a hundred."""
+        if self._held and len(data) < _SMALL_BYTES:
+            before, last = self._held[-1]
+            if before == flags and len(last) < _SMALL_BYTES:
+                self._held[-1] = (flags, last + data)
+                return
+        self._held.append((flags, data))
 
     def end(self) -> None:
         """What waits can still be taken."""

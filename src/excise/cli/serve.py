@@ -27,6 +27,8 @@ at /, the OpenAPI document at /openapi.json.
 Without --keys the server makes one key for its own life, and clients of the same user on this machine find it by themselves. \
 Another address than 127.0.0.1 needs --keys, --tls-cert and --tls-key. Clients say theirs by EXCISE_KEY.
 
+SIGUSR1: --keys is read again; who has a key that was removed is sent away.
+
 SIGTERM or Ctrl-C: no new sandboxes; those there are may end by themselves for --drain; then all are closed. Once more: at once.
 
 Examples:
@@ -129,7 +131,7 @@ async def _serve(address: str, settings: "Settings", told: _Told) -> int:
     # Who listens at any port that is free is followed by nobody who could take over.
     named = settings.path or f"{settings.host}-{settings.port or f'any-{os.getpid()}'}"
     ledger = Ledger((told.state or own_key_path(named).parent) / f"{named.strip('/').replace('/', '-')}.ledger")
-    host = Host(make(address), ledger)
+    host = Host(make(address), ledger, known.by_name)
     server = Server(host, known, settings)
     written: Path | None = None
     try:
@@ -140,12 +142,26 @@ async def _serve(address: str, settings: "Settings", told: _Told) -> int:
             _write_own(written, own)
         say(f"{address} is served at {server.bound}" + ("" if written is None else f"; its key is in {written}"))
         print(server.bound, flush=True)  # noqa: T201 - for who started it with port 0
+        if told.keys is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, _know, server, told.keys)
         await _until_told(server, while_stdin=told.while_stdin)
     finally:
         await server.close()
         if written is not None:
             written.unlink(missing_ok=True)
     return 0
+
+
+def _know(server: "Server", path: Path) -> None:
+    """The file of keys has changed."""
+    from excise.server.keys import Keys, read  # noqa: PLC0415
+
+    try:
+        server.know(Keys(read(path)))
+    except SpecError as error:
+        say(f"the keys stay as they were: {error}")
+    else:
+        say(f"{path} was read again: {len(server.keys.by_name)} keys")
 
 
 async def _until_told(server: "Server", *, while_stdin: bool) -> None:
@@ -217,15 +233,17 @@ def _write_own(path: Path, key: str) -> None:
 
 class _AsJson(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        return json.dumps({"time": record.created, "level": record.levelname.lower(), "what": record.getMessage()})
+        said = {"time": record.created, "level": record.levelname.lower(), "what": record.getMessage()}
+        if record.exc_info:
+            said["trace"] = self.formatException(record.exc_info)
+        return json.dumps(said)
 
 
 def _log_to_stderr(*, as_json: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_AsJson() if as_json else logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
-    logger = logging.getLogger("excise")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logging.getLogger().addHandler(handler)  # what aiohttp and asyncio have to say is a line like ours
+    logging.getLogger("excise").setLevel(logging.INFO)
 
 
 # ---- keys
@@ -253,7 +271,7 @@ def add_key(name: str, /, *, keys: Path, sandboxes: int = 64, snapshots: int = 6
     made = known.fresh()
     known.add(keys, known.Key(name=name, sha256=known.digest(made), sandboxes=sandboxes, snapshots=snapshots, rate=rate))
     print(made)  # noqa: T201 - once, for who asked
-    say(f"{keys} has its hash; a server that runs reads it when it is started again")
+    say(f"{keys} has its hash; a server that runs reads it when it is started again, or gets SIGUSR1")
     return 0
 
 
@@ -275,7 +293,7 @@ def list_keys(*, keys: Path) -> int:
 
 @key_app.command(name="remove")
 def remove_key(name: str, /, *, keys: Path) -> int:
-    """Remove a key: who has it is no longer let in once the server is started again.
+    """Remove a key: who has it is sent away, and its sandboxes are closed, once the server gets SIGUSR1 or is started again.
 
     Parameters
     ----------

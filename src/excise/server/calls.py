@@ -2,21 +2,25 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
 from excise.action import Exit, Observation, Output
 from excise.asked import kind_of
 from excise.channel import frames, records
-from excise.channel.flow import Incoming, Outgoing, Whole
+from excise.channel.flow import Incoming, Outgoing
+from excise.channel.frames import ProtocolError
 from excise.clock import now_ns
 from excise.errors import ExciseError, SandboxLost, SpecError
 from excise.handles import finish
+from excise.server.budget import Budget, bounded, is_whole, short_first
 from excise.server.host import Held, Host
 from excise.server.keys import Key
 from excise.substrate import Connection, Process
 
 T = TypeVar("T")
+_MOST_TOLD = 256
 
 
 class Asker(Protocol):
@@ -25,7 +29,7 @@ class Asker(Protocol):
     number: int
     inner_ns: int
     outgoing: Outgoing
-    incoming: Incoming | Whole
+    incoming: Incoming
     tells: Callable[[records.Told], None] | None
     """Who is told what comes within it, once somebody is there."""
 
@@ -34,6 +38,36 @@ class Asker(Protocol):
 
 def verb_of(asked: records.Asked) -> str:
     return type(asked).__name__.lower()
+
+
+async def carried_out(
+    work: "Work", budget: Budget, asked: records.Asked, send: Callable[[records.Value], Awaitable[None]], held: int = 0
+) -> None:
+    """As `answered`, and sent; the short way for what nearly all are."""
+    if held or not budget.is_easy(asked):
+        async with answered(work, budget, asked, held) as value:
+            await send(value)
+        return
+    commands = budget.enter(asked)
+    try:
+        await send(await work.do(asked))
+    finally:
+        budget.leave(asked, commands)
+
+
+@asynccontextmanager
+async def answered(work: "Work", budget: Budget, asked: records.Asked, held: int = 0) -> AsyncGenerator[records.Value]:
+    """The answer, with room for it while it is sent. `held`: what of that its caller has reserved for the call itself."""
+    if (short := short_first(asked)) is not None:
+        async with budget.of(short):
+            value = await work.do(short)
+            if is_whole(value):
+                yield value
+                return
+            del value
+    asked = bounded(asked)
+    async with budget.of(asked, held):
+        yield await work.do(asked)
 
 
 class Work:
@@ -91,7 +125,7 @@ class Work:
             case records.Create():
                 return await self._create(asked)
             case records.Attach(id):
-                return records.Made(host.find(key, id).handle.id)
+                return records.Made(host.find(key, id).id)
             case records.Look(labels):
                 return records.Found(host.listed(key, labels))
             case records.Snapshots():
@@ -114,7 +148,7 @@ class Work:
             labels=asked.labels,
             request_id=asked.request_id,
         )
-        return records.Made((await self._inner(making)).handle.id)
+        return records.Made((await self._inner(making)).id)
 
     async def _of_sandbox(self, held: Held, asked: records.OfLife | records.OfState | records.OfStreams) -> records.Value:
         if isinstance(asked, records.OfState):
@@ -197,6 +231,8 @@ class Work:
         waiting: set[asyncio.Task[None]] = set()
 
         def told(what: records.Told) -> None:
+            if len(waiting) >= _MOST_TOLD:
+                raise ProtocolError(f"{_MOST_TOLD} signals that wait, and one more")
             task = asyncio.create_task(_told(process, what))
             waiting.add(task)
             task.add_done_callback(waiting.discard)
@@ -248,7 +284,6 @@ async def _outcome(process: Process) -> Observation:
 
 
 async def _bytes(call: Asker) -> AsyncIterator[bytes]:
-    assert isinstance(call.incoming, Incoming)
     while (piece := await call.incoming.take()) is not None:
         yield piece[1]
 

@@ -14,9 +14,13 @@ import msgspec
 
 LONGEST_HEAD = 16384
 HEAD_S = 10.0
+TAKE_S = 60.0
+"""For a client to take some of an answer of HTTP's, when it took nothing before."""
 MOST_CONNECTIONS = 1024
 MOST_OF_ONE = 256
 """From one address."""
+_TLS = 0x16
+"""A handshake's first byte, and no request's."""
 _TEXTS = {
     400: "Bad Request",
     401: "Unauthorized",
@@ -135,16 +139,30 @@ class Visitor(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._address = ""
         self._is_over = False
+        self._is_counted = False
+        self._is_http = False
+        self._stall: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        peer: tuple[str, ...] | str | None = transport.get_extra_info("peername")
-        self._address = peer[0] if peer and not isinstance(peer, str) else "unix"
-        if not self._door.came(self, self._address):
+        if not self.count(transport):
             self._deny(Denied(503, "there are as many connections as this server has room for", retry_s=1.0))
             return
         self._timer = asyncio.get_running_loop().call_later(HEAD_S, self._late)
+
+    def count(self, transport: asyncio.Transport) -> bool:
+        """Among those that are open, once; False if there is no room. `transport` is what is aborted until it has its own."""
+        if not self._is_counted:
+            self._transport = transport
+            peer: tuple[str, ...] | str | None = transport.get_extra_info("peername")
+            self._address = peer[0] if peer and not isinstance(peer, str) else "unix"
+            self._is_counted = self._door.came(self, self._address)
+        return self._is_counted
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_over
 
     def _late(self) -> None:
         self._door.gate.refused("slow")
@@ -163,7 +181,9 @@ class Visitor(asyncio.Protocol):
         self._head += data
         end = self._head.find(b"\r\n\r\n")
         if end < 0:
-            if len(self._head) > LONGEST_HEAD:
+            if self._head[0] == _TLS:
+                self._deny(Denied(400, "this server has no certificate: call it http://"))
+            elif len(self._head) > LONGEST_HEAD:
                 self._deny(Denied(431, f"a request's head has at most {LONGEST_HEAD} bytes"))
             return
         try:
@@ -184,6 +204,7 @@ class Visitor(asyncio.Protocol):
             self._next = gate.channel(head, self._transport)
         else:
             rest = whole
+            self._is_http = True
             self._next = gate.http()
             self._next.connection_made(self._transport)
         if self._timer is not None:
@@ -213,17 +234,28 @@ class Visitor(asyncio.Protocol):
         return self._next.eof_received() if self._next is not None else None
 
     def pause_writing(self) -> None:
+        """What a channel's client does not take is bounded; an answer of HTTP's lies here until it is taken, or given up."""
         if self._next is not None:
+            if self._is_http:
+                self._stalled(asyncio.get_running_loop().call_later(TAKE_S, self._late))
             self._next.pause_writing()
 
     def resume_writing(self) -> None:
+        self._stalled(None)
         if self._next is not None:
             self._next.resume_writing()
+
+    def _stalled(self, timer: asyncio.TimerHandle | None) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+        self._stall = timer
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._door.left(self, self._address)
+        self._is_over = True
+        self._stalled(None)
         if self._next is not None:
             with contextlib.suppress(Exception):
                 self._next.connection_lost(exc)

@@ -1,7 +1,7 @@
 """HTTP and JSON: the control plane for curl, dashboards and other languages. Every route does what a call of a channel does."""
 
 import asyncio
-import base64
+import contextlib
 import logging
 import os
 import secrets
@@ -16,13 +16,14 @@ from aiohttp.http_exceptions import BadHttpMessage
 from excise.action import Action, Observation, Read, Write
 from excise.channel import frames, records
 from excise.channel.channel import Channel
-from excise.channel.flow import Incoming, Outgoing, Whole
+from excise.channel.flow import Incoming, Outgoing
 from excise.channel.frames import Header
-from excise.channel.refusal import Refused, refusal
+from excise.channel.refusal import refusal
 from excise.errors import ExciseError
+from excise.server.answers import as_json, denied, described, observation, refused
 from excise.server.bodies import CreateBody, RenewBody, ResetBody, SnapBody, secret, unknown
-from excise.server.calls import Work
-from excise.server.door import Denied, refusal_body
+from excise.server.calls import Work, answered
+from excise.server.door import Denied
 from excise.server.host import Host, Refusal
 from excise.server.keys import Key
 from excise.server.metrics import exposition
@@ -33,22 +34,11 @@ from excise.server.status import status, waterfall
 
 MOST_BODY_BYTES = 16 << 20
 BODY_S = 30.0
-_STATUS = {
-    "spec": 422,
-    "unsupported": 501,
-    "lost": 404,
-    "capacity": 429,
-    "create": 503,
-    "ready": 504,
-    "substrate": 503,
-    "os": 409,
-    "cancelled": 499,
-    "other": 500,
-}
 _log = logging.getLogger("excise.server")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _SERVER = web.AppKey("server", Server)
 _KEY = "excise.key"
+_KEPT = "excise.kept"
 _OPEN = frozenset({"/", "/healthz", "/readyz", "/openapi.json"})
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
@@ -67,7 +57,7 @@ class _Alone:
         self.number = 0
         self.inner_ns = 0
         self.outgoing = Outgoing(nowhere, 0)
-        self.incoming: Incoming | Whole = Incoming(nowhere, 0)
+        self.incoming = Incoming(nowhere, 0)
         self.tells: Callable[[records.Told], None] | None = None
 
     def started(self) -> None:
@@ -121,6 +111,19 @@ def application(server: Server, report: str | None) -> web.Application:
 @web.middleware
 async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Keys first, then the body; whatever goes wrong is one JSON object. One request a connection: the door reads heads."""
+    async with contextlib.AsyncExitStack() as kept:
+        request[_KEPT] = kept
+        response = await _answered(request, handler)
+        response.headers.update(_HEADERS)
+        response.force_close()
+        # Sent here: what a key may have in memory counts until its client has taken it.
+        with contextlib.suppress(ConnectionError):
+            await response.prepare(request)
+            await response.write_eof()
+    return response
+
+
+async def _answered(request: web.Request, handler: Handler) -> web.StreamResponse:
     server = request.app[_SERVER]
     try:
         if request.path not in _OPEN:
@@ -130,63 +133,22 @@ async def _guarded(request: web.Request, handler: Handler) -> web.StreamResponse
                 raise Denied(429, f"the key {key.name} may make {key.rate:g} calls a second", wait_s)  # noqa: TRY301
             request[_KEY] = key
         response = await handler(request)
-    except Denied as denied:
-        response = _denied(denied)
-    except Refusal as refused:
-        response = _refused(refused.refused)
+    except Denied as why:
+        response = denied(why)
+    except Refusal as why:
+        response = refused(why.refused)
     except web.HTTPRequestEntityTooLarge:
-        response = _denied(Denied(413, f"a body has at most {MOST_BODY_BYTES} bytes"))
+        response = denied(Denied(413, f"a body has at most {MOST_BODY_BYTES} bytes"))
     except web.HTTPException as error:
-        response = _denied(Denied(error.status, error.reason or "refused"))
+        response = denied(Denied(error.status, error.reason or "refused"))
         if isinstance(error, web.HTTPMethodNotAllowed):
             response.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
     except (ExciseError, OSError) as error:
-        response = _refused(refusal(error, "the server"))
+        response = refused(refusal(error, "the server"))
     except Exception as error:  # noqa: BLE001 - told and logged: one request is not the server
         _log.exception("%s %s failed", request.method, request.path)
-        response = _denied(Denied(500, f"this is a fault of the server ({type(error).__name__}); its log has more"))
-    response.headers.update(_HEADERS)
-    response.force_close()
+        response = denied(Denied(500, f"this is a fault of the server ({type(error).__name__}); its log has more"))
     return response
-
-
-def _denied(denied: Denied) -> web.Response:
-    response = web.Response(status=denied.status, body=refusal_body(denied.text), content_type="application/json")
-    if denied.retry_s is not None:
-        response.headers["Retry-After"] = f"{denied.retry_s:g}"
-    return response
-
-
-def _refused(refused: Refused) -> web.Response:
-    body = refusal_body(refused.text, refused.kind)
-    response = web.Response(status=_STATUS[refused.kind], body=body, content_type="application/json")
-    if refused.retry_s is not None:
-        response.headers["Retry-After"] = f"{refused.retry_s:g}"
-    return response
-
-
-def _json(value: object, status: int = 200) -> web.Response:
-    return web.Response(status=status, body=_encode(value), content_type="application/json")
-
-
-def _encode(value: object) -> bytes:
-    """A name that is no text is shown with what of it is none replaced: JSON has no other way."""
-    try:
-        return msgspec.json.encode(value) + b"\n"
-    except UnicodeEncodeError:
-        return msgspec.json.encode(_shown(msgspec.to_builtins(value))) + b"\n"
-
-
-def _shown(value: Any) -> Any:
-    match value:
-        case str():
-            return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        case dict():
-            return {_shown(name): _shown(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
-        case list():
-            return [_shown(one) for one in value]  # pyright: ignore[reportUnknownVariableType]
-        case _:
-            return value
 
 
 async def _body(request: web.Request, type_: Any) -> Any:
@@ -202,34 +164,12 @@ async def _body(request: web.Request, type_: Any) -> Any:
 
 
 async def _bytes(request: web.Request) -> bytes:
+    """A body. Only so many of a key's are on their way at once; others wait as their bytes do."""
     try:
-        async with asyncio.timeout(BODY_S):
+        async with asyncio.timeout(BODY_S), request.app[_SERVER].bodies_of(request[_KEY]):
             return await request.read()
     except TimeoutError:
         raise Denied(408, f"the body did not come in {BODY_S:g} s") from None
-
-
-def observation(seen: Observation) -> dict[str, Any]:
-    """As JSON: output as text where it is some, and as base64 in any case, so that no byte is lost."""
-    return {
-        "ok": seen.ok,
-        "end": seen.end.value,
-        "exit_code": seen.exit_code,
-        "signal": seen.signal,
-        "stdout": seen.stdout.decode("utf-8", "replace"),
-        "stderr": seen.stderr.decode("utf-8", "replace"),
-        "stdout_base64": base64.b64encode(seen.stdout).decode(),
-        "stderr_base64": base64.b64encode(seen.stderr).decode(),
-        "dropped_bytes": seen.dropped_bytes,
-        "guest_ns": seen.guest_ns,
-        "cpu_ns": seen.cpu_ns,
-        "max_rss_bytes": seen.max_rss_bytes,
-        "still_running": seen.still_running,
-        "session_replaced": seen.session_replaced,
-        "errno": seen.errno,
-        "files": [msgspec.to_builtins(one) for one in seen.files],
-        "parts": [observation(part) for part in seen.parts],
-    }
 
 
 class _Routes:
@@ -245,8 +185,8 @@ class _Routes:
         key: Key = request[_KEY]
         verb = type(asked).__name__.lower()
         try:
-            async with self._server.budget_of(key).of(asked):
-                value = await Work(self._host, key, _Alone()).do(asked)
+            answer = answered(Work(self._host, key, _Alone()), self._server.budget_of(key), asked)
+            value = await request[_KEPT].enter_async_context(answer)
         except Exception as error:
             kind = error.refused.kind if isinstance(error, Refusal) else refusal(error).kind
             self._host.figures.calls[verb, kind] += 1
@@ -260,21 +200,24 @@ class _Routes:
         return web.Response(text=page(), content_type="text/html")
 
     async def health(self, _: web.Request) -> web.Response:
-        return _json({"status": "ok"})
+        return as_json({"status": "ok"})
 
     async def readiness(self, _: web.Request) -> web.Response:
+        self._refuse_while_draining()
+        return as_json({"status": "ready"})
+
+    def _refuse_while_draining(self) -> None:
         if self._host.draining:
-            raise Denied(503, "the server is being stopped", 5.0)
-        return _json({"status": "ready"})
+            raise Denied(503, "the server is being stopped: ask another one, or later", 5.0)
 
     async def metrics(self, request: web.Request) -> web.Response:
-        return web.Response(text=exposition(self._server), content_type="text/plain")
+        return web.Response(text=exposition(self._server, request[_KEY]), content_type="text/plain")
 
     async def openapi(self, _: web.Request) -> web.Response:
-        return _json(document())
+        return as_json(document())
 
     async def status(self, request: web.Request) -> web.Response:
-        return _json(status(self._server, request[_KEY], self._began_s))
+        return as_json(status(self._server, request[_KEY], self._began_s))
 
     async def report(self, _: web.Request) -> web.StreamResponse:
         if self._report is None:
@@ -283,14 +226,15 @@ class _Routes:
 
     async def capabilities(self, request: web.Request) -> web.Response:
         able: records.Able = await self._ask(request, records.Probe())
-        return _json({"address": able.address, "capabilities": msgspec.to_builtins(able.capabilities)})
+        return as_json({"address": able.address, "capabilities": msgspec.to_builtins(able.capabilities)})
 
     # ---- sandboxes
 
     async def listing(self, request: web.Request) -> web.Response:
-        return _json({"sandboxes": self._host.listed(request[_KEY], {})})
+        return as_json({"sandboxes": self._host.listed(request[_KEY], {})})
 
     async def create(self, request: web.Request) -> web.Response:
+        self._refuse_while_draining()
         body: CreateBody = await _body(request, CreateBody)
         key: Key = request[_KEY]
         snapshot = None if body.snapshot is None else self._snapshot(key, body.snapshot)
@@ -311,7 +255,7 @@ class _Routes:
             if isinstance(error, TimeoutError):
                 raise Denied(504, f"it was made, and was not ready in {body.deadline_s:g} s") from None
             raise
-        return _json({"id": made.id}, 201)
+        return as_json({"id": made.id}, 201)
 
     def _snapshot(self, key: Key, id: str) -> Any:
         for taken in self._host.taken(key):
@@ -322,8 +266,8 @@ class _Routes:
     async def one(self, request: web.Request) -> web.Response:
         held = self._host.find(request[_KEY], request.match_info["id"])
         for listed in self._host.listed(request[_KEY], {}):
-            if listed.id == held.handle.id:
-                return _json(listed)
+            if listed.id == held.id:
+                return as_json(listed)
         raise Denied(404, "there is no such sandbox here")
 
     async def close(self, request: web.Request) -> web.Response:
@@ -333,7 +277,7 @@ class _Routes:
     async def act(self, request: web.Request) -> web.Response:
         action: Action = await _body(request, Action)
         seen: records.Seen = await self._ask(request, records.Run(request.match_info["id"], action))
-        return _json(observation(seen.observation))
+        return as_json(observation(seen.observation))
 
     async def read(self, request: web.Request) -> web.Response:
         seen: records.Seen = await self._ask(request, records.Run(request.match_info["id"], Read(_path(request))))
@@ -356,7 +300,7 @@ class _Routes:
     async def snap(self, request: web.Request) -> web.Response:
         body: SnapBody = await _body(request, SnapBody)
         taken: records.Taken = await self._ask(request, records.Snap(request.match_info["id"], body.keep_s))
-        return _json(_described(taken.snapshots[0]), 201)
+        return as_json(described(taken.snapshots[0]), 201)
 
     async def reset(self, request: web.Request) -> web.Response:
         body: ResetBody = await _body(request, ResetBody)
@@ -365,19 +309,15 @@ class _Routes:
         return web.Response(status=204)
 
     async def waterfall(self, request: web.Request) -> web.Response:
-        return _json(waterfall(self._host, request[_KEY], request.match_info["id"]))
+        return as_json(waterfall(self._host, request[_KEY], request.match_info["id"]))
 
     async def snapshots(self, request: web.Request) -> web.Response:
-        return _json({"snapshots": [_described(one) for one in self._host.taken(request[_KEY])]})
+        return as_json({"snapshots": [described(one) for one in self._host.taken(request[_KEY])]})
 
     async def discard(self, request: web.Request) -> web.Response:
         snapshot = self._snapshot(request[_KEY], request.match_info["id"])
         await self._ask(request, records.Discard(snapshot))
         return web.Response(status=204)
-
-
-def _described(snapshot: Any) -> dict[str, Any]:
-    return {"id": snapshot.id, "parent": snapshot.parent, "carries": snapshot.carries, "size_bytes": snapshot.size_bytes}
 
 
 def _path(request: web.Request) -> str:

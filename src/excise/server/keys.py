@@ -18,6 +18,11 @@ OWN = "local"
 """The name of the one key that a server makes for itself when it is given none."""
 
 
+def is_name(text: str) -> bool:
+    """Whether a key can be called so."""
+    return _NAME.fullmatch(text) is not None
+
+
 class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A client as the server knows it."""
 
@@ -30,7 +35,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Calls a second, after a burst of as many as come in ten; 0: no limit."""
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not is_name(self.name):
             raise SpecError(f"{self.name!r} cannot be a key's name: small letters, digits, '.', '_' and '-', at most 63")
         if self.sandboxes < 1 or self.snapshots < 0 or self.rate < 0:
             raise SpecError(f"the key {self.name} may have one sandbox at least, and no cap below zero")

@@ -7,10 +7,14 @@ class Rate:
     """Shared by all channels and requests of one key."""
 
     def __init__(self, per_s: float) -> None:
+        self._at_s = 0.0
+        self.change(per_s)
+
+    def change(self, per_s: float) -> None:
+        """Another rate, from now on."""
         self._per_s = per_s
         self._most = max(1.0, per_s * _BURST_S)
         self._left = self._most
-        self._at_s = 0.0
 
     def wait_s(self, now_s: float) -> float:
         """0: it may, and this one is counted. Else how long until it may."""

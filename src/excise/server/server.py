@@ -20,10 +20,15 @@ from excise.server.host import Host
 from excise.server.keys import Key, Keys
 from excise.server.rate import Rate
 from excise.server.session import PATIENCE_S, Session
-from excise.substrates.remote.where import PORT
+from excise.server.shaking import Shaking
+from excise.substrates.remote.where import PORT, is_loopback
 
-_MOST_CHANNELS_OF_ONE = 16
+_MOST_CHANNELS_OF_ONE = 64
+"""Of one key: a trainer has many processes, each with one."""
+_MOST_BODIES = 16
+"""On their way at once, of one key."""
 _BACKLOG = 512
+_ANY = ("0.0.0.0", "::")  # noqa: S104 - nobody is called so, nor let in by it
 _log = logging.getLogger("excise.server")
 
 
@@ -48,7 +53,7 @@ class Carried(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        self._session.channel.take(data)
+        self._session.channel.take(data, self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._session.channel.broke(self._transport, str(exc) if exc is not None else "its client hung up")
@@ -62,11 +67,14 @@ class Server:
         self.settings = settings
         self.keys = keys
         self._budgets: dict[str, Budget] = {}
+        self._bodies: dict[str, asyncio.Semaphore] = {}
         self.sessions: dict[str, Session] = {}
         self._rates: dict[str, Rate] = {}
         self.door = Door(Gate(self._admit, self._channel, self._http, self._refused))
         self._listening: asyncio.Server | None = None
         self._runner: web.AppRunner | None = None
+        self._socket: tuple[Path, int] | None = None
+        """The Unix socket that we made, and its inode: what else lies at its path is not ours to remove."""
         self.bound = ""
         """Where it listens, as an address that a client takes."""
 
@@ -80,24 +88,22 @@ class Server:
         settings = self.settings
         if settings.path is not None:
             path = Path(settings.path)
-            _remove_dead(path)
-            before = os.umask(0o177)
-            try:
-                self._listening = await loop.create_unix_server(self.door.visitor, str(path), backlog=_BACKLOG)
-            finally:
-                os.umask(before)
+            sock, inode = _bound(path)
+            self._socket = (path, inode)
+            self._listening = await loop.create_unix_server(self.door.visitor, sock=sock, backlog=_BACKLOG)
             self.bound = f"unix://{path}"
             return
         try:
             self._listening = await loop.create_server(
-                self.door.visitor, settings.host, settings.port, ssl=settings.tls, backlog=_BACKLOG, reuse_address=True
+                self._arrival, settings.host, settings.port, backlog=_BACKLOG, reuse_address=True
             )
         except OSError as error:
             raise SpecError(f"{settings.host}:{settings.port} cannot be listened at: {error.strerror or error}") from None
         sock = self._listening.sockets[0]
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         port = sock.getsockname()[1]
-        shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+        host = settings.names[0] if settings.host in _ANY and settings.names else settings.host
+        shown = f"[{host}]" if ":" in host else host
         self.bound = f"{'https' if settings.tls else 'http'}://{shown}:{port}"
 
     async def close(self) -> None:
@@ -110,10 +116,14 @@ class Server:
         self.door.close()
         if self._runner is not None:
             await self._runner.cleanup()
-        if self.settings.path is not None:
-            _forget(Path(self.settings.path))
+        if self._socket is not None:
+            _forget(*self._socket)
 
     # ---- who comes in
+
+    def _arrival(self) -> asyncio.Protocol:
+        tls = self.settings.tls
+        return self.door.visitor() if tls is None else Shaking(self.door, tls)
 
     def _refused(self, why: str) -> None:
         self.host.figures.refused[why] += 1
@@ -121,7 +131,7 @@ class Server:
     def names(self) -> frozenset[str]:
         """What a request may call us: without its port."""
         own = {self.settings.host, *self.settings.names}
-        if self.settings.path is not None or _is_loopback(self.settings.host):
+        if self.settings.path is not None or is_loopback(self.settings.host):
             own |= {"localhost", "127.0.0.1", "::1"}
         return frozenset(name.lower() for name in own)
 
@@ -144,8 +154,30 @@ class Server:
             raise Denied(401, "this server wants a key that it knows: Authorization: Bearer KEY")
         return key
 
+    def know(self, keys: Keys) -> None:
+        """From now on these keys are let in: who came in with another one is sent away, and its sandboxes are closed."""
+        self.keys = keys
+        for session in tuple(self.sessions.values()):
+            key = keys.by_name.get(session.key.name)
+            if key is None or key.sha256 != session.key.sha256:
+                session.close("its key was removed")
+            else:
+                session.key = key
+        for name, rate in self._rates.items():
+            if name in keys.by_name:
+                rate.change(keys.by_name[name].rate)
+        self._budgets = {name: budget for name, budget in self._budgets.items() if name in keys.by_name}
+        self.host.know(keys.by_name)
+
     def budget_of(self, key: Key) -> Budget:
-        return self._budgets.setdefault(key.name, Budget())
+        budget = self._budgets.get(key.name)
+        if budget is None:
+            budget = self._budgets[key.name] = Budget(sandboxes=key.sandboxes)
+        return budget
+
+    def bodies_of(self, key: Key) -> asyncio.Semaphore:
+        """Who may read a request's body now."""
+        return self._bodies.setdefault(key.name, asyncio.Semaphore(_MOST_BODIES))
 
     def rate_of(self, key: Key) -> Rate:
         rate = self._rates.get(key.name)
@@ -165,8 +197,7 @@ class Server:
                 raise Denied(400, "there is a channel of this name: a new one has a new name")
             if self.host.draining:
                 raise Denied(503, "the server is being stopped", retry_s=5.0)
-            if sum(one.key.name == key.name for one in self.sessions.values()) >= _MOST_CHANNELS_OF_ONE:
-                raise Denied(429, f"the key {key.name} has its {_MOST_CHANNELS_OF_ONE} channels", retry_s=1.0)
+            self._require_room(key)
             session = Session(self.host, key, self.budget_of(key), self.rate_of(key), lambda one: self._ended(name, one))
             self.sessions[name] = session
         elif session is None:
@@ -187,6 +218,15 @@ class Server:
         if session.channel.reason is not None:
             raise Denied(410, session.channel.reason)
         return Carried(session, transport)
+
+    def _require_room(self, key: Key) -> None:
+        """For one more channel. Of one whose client is away and waits for nothing, nothing is lost."""
+        own = [one for one in self.sessions.values() if one.key.name == key.name]
+        if len(own) >= _MOST_CHANNELS_OF_ONE:
+            idle = next((one for one in own if one.is_idle), None)
+            if idle is None:
+                raise Denied(429, f"the key {key.name} has its {_MOST_CHANNELS_OF_ONE} channels", retry_s=1.0)
+            idle.channel.fail("another channel has its place")
 
     def _ended(self, name: str, session: Session) -> None:
         if self.sessions.get(name) is session:
@@ -216,22 +256,36 @@ def _without_port(host: str) -> str:
     return host.rpartition(":")[0].lower() if host.count(":") == 1 else host.lower()
 
 
-def _is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
-
-
 def require_safe(settings: Settings, *, keys: bool) -> None:
     """What others can reach wants keys and TLS."""
-    if settings.path is not None or _is_loopback(settings.host):
+    if settings.path is not None or is_loopback(settings.host):
         return
     missing = [word for word, there in (("--keys", keys), ("--tls-cert and --tls-key", settings.tls is not None)) if not there]
     if missing:
         raise SpecError(f"{settings.host} can be reached by others: give {' and '.join(missing)}, or listen at 127.0.0.1")
+    if settings.host in _ANY and not settings.names:
+        raise SpecError(f"nobody calls a server {settings.host}: say by --name what its clients call it, as in their URLs")
 
 
-def _forget(path: Path) -> None:
+def _forget(path: Path, inode: int) -> None:
     with contextlib.suppress(FileNotFoundError):
-        path.unlink()
+        if path.stat().st_ino == inode:
+            path.unlink()
+
+
+def _bound(path: Path) -> tuple[socket.socket, int]:
+    """A socket for our own user alone from its first moment, and its inode. Nothing else runs while files are made so."""
+    _remove_dead(path)
+    sock = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o177)
+    try:
+        sock.bind(str(path))
+    except OSError as error:
+        sock.close()
+        raise SpecError(f"{path} cannot be listened at: {error.strerror or error}") from None
+    finally:
+        os.umask(before)
+    return sock, path.stat().st_ino
 
 
 def _remove_dead(path: Path) -> None:

@@ -6,20 +6,25 @@ from collections.abc import Callable
 
 from excise.channel import frames, records
 from excise.channel.channel import Channel
-from excise.channel.flow import Incoming, Outgoing, Whole
+from excise.channel.flow import Incoming, Outgoing
 from excise.channel.frames import Header, ProtocolError
 from excise.channel.packing import packed
 from excise.channel.refusal import Refused, refusal
 from excise.clock import now_ns
+from excise.errors import SpecError
 from excise.server.budget import Budget
-from excise.server.calls import Work, verb_of
+from excise.server.calls import Work, carried_out, verb_of
 from excise.server.host import Host, Refusal
 from excise.server.keys import Key
 from excise.server.rate import Rate
 
 MOST_CALLS = 4096
 """At once, of one client."""
+MOST_CREATE_BYTES = 16 << 20
+"""What a sandbox is made of is kept for as long as it lives."""
 _ONCE = (records.Upload, records.Download, records.Close)
+_READS = (records.Start, records.Upload, records.Connect, records.Long)
+"""Bytes come within them."""
 PATIENCE_S = 60.0
 """How long a client may be away before what it waits for is given up."""
 
@@ -33,10 +38,17 @@ class Call:
         self.begun_ns = now_ns()
         self.inner_ns = 0
         self.outgoing = Outgoing(channel, number)
-        self.incoming: Incoming | Whole = Incoming(channel, number)
+        self.incoming = Incoming(channel, number)
         self.task: asyncio.Task[None] | None = None
         self.tells: Callable[[records.Told], None] | None = None
-        self.long_bytes = 0
+        self.left_bytes: int | None = None
+
+    def announced(self, count: int) -> None:
+        """So many bytes came within it: of a long one, no more than it said."""
+        if self.left_bytes is not None:
+            self.left_bytes -= count
+            if self.left_bytes < 0:
+                raise ProtocolError("more bytes than were announced")
 
     def started(self) -> None:
         self.channel.send(frames.STARTED, self.number)
@@ -57,6 +69,11 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._away: asyncio.TimerHandle | None = None
 
+    @property
+    def is_idle(self) -> bool:
+        """Its client is away, and waits for nothing."""
+        return not self.channel.is_connected and not self._calls and not self.channel.kept_bytes
+
     # ---- what the channel tells
 
     def connected(self) -> None:
@@ -72,8 +89,7 @@ class Session:
         self.connected()
         for call in tuple(self._calls.values()):
             call.outgoing.end()
-            if isinstance(call.incoming, Incoming):
-                call.incoming.drop()
+            call.incoming.drop()
             if call.task is not None:
                 call.task.cancel()
         self._ended(self)
@@ -96,9 +112,8 @@ class Session:
             raise ProtocolError(f"a frame of type {head.type} for a call that was not made")
         match head.type:
             case frames.DATA:
+                call.announced(len(payload))
                 call.incoming.came(payload, head.flags)
-                if isinstance(call.incoming, Whole) and len(call.incoming) >= call.long_bytes:
-                    self._whole(call, call.incoming)
             case frames.CREDIT:
                 call.outgoing.granted(frames.granted(payload))
             case frames.EOF:
@@ -128,26 +143,16 @@ class Session:
             self._refuse(call, Refused("capacity", text, retry_s=wait_s))
             return
         self._calls[number] = call
-        if not isinstance(asked, records.Long):
-            self._run(call, asked)
-            return
-        if not 0 < asked.size_bytes <= frames.MAX_LONG:
+        if isinstance(asked, records.Long) and not 0 < asked.size_bytes <= frames.MAX_LONG:
             self._refuse(call, Refused("spec", f"a call of {asked.size_bytes} bytes is too long: send it as a file"))
             return
-        call.long_bytes = asked.size_bytes
-        call.incoming = Whole(self.channel, number, asked.size_bytes)
-
-    def _whole(self, call: Call, whole: Whole) -> None:
-        """A long call is all there; what comes within it from now on is nobody's."""
-        call.incoming = Incoming(self.channel, call.number)
-        call.incoming.drop()
-        try:
-            asked = records.asked_at_length(whole.bytes())
-        except Exception as error:  # noqa: BLE001 - as above
-            self._refuse(call, _unreadable(error))
-            return
-        call.begun_ns = now_ns()
-        self._run(call, asked)
+        if isinstance(asked, records.Long):
+            call.left_bytes = asked.size_bytes
+        if not isinstance(asked, _READS):
+            call.incoming.drop()  # nobody will take what comes within it
+        work = self._long(call, asked.size_bytes) if isinstance(asked, records.Long) else self._work(call, asked)
+        call.task = self._loop.create_task(work, context=contextvars.Context())
+        call.task.add_done_callback(lambda _: self._never_begun(call))
 
     def _tell(self, call: Call, payload: bytes) -> None:
         try:
@@ -158,27 +163,41 @@ class Session:
             call.tells(told)
 
     def _cancel(self, call: Call) -> None:
-        if call.task is None:
-            self._refuse(call, Refused("cancelled", "it was cancelled before it was all there"))
-        else:
+        if call.task is not None:
             call.task.cancel()
 
     # ---- carrying it out
-
-    def _run(self, call: Call, asked: records.Asked) -> None:
-        call.task = self._loop.create_task(self._work(call, asked), context=contextvars.Context())
-        call.task.add_done_callback(lambda _: self._never_begun(call))
 
     def _never_begun(self, call: Call) -> None:
         """A task that is cancelled before its first turn has said nothing."""
         if call.number in self._calls:
             self._refuse(call, Refused("cancelled", "it was cancelled"))
 
-    async def _work(self, call: Call, asked: records.Asked) -> None:
+    async def _long(self, call: Call, size_bytes: int) -> None:
+        """One that comes in its own bytes: they are let in once there is room for all of them."""
+        why = Refused("cancelled", "it was cancelled before it was all there")
+        try:
+            with self._budget.stream():
+                async with self._budget.hold(size_bytes):
+                    asked = await _whole(call.incoming, size_bytes)
+                    call.incoming.drop()
+                    call.begun_ns = now_ns()
+                    await self._work(call, asked, size_bytes)
+            return
+        except asyncio.CancelledError:
+            pass
+        except Refusal as error:
+            why = error.refused
+        except Exception as error:  # noqa: BLE001 - a record that says what it cannot mean is its sender's to mend
+            why = _unreadable(error)
+        self._refuse(call, why)
+
+    async def _work(self, call: Call, asked: records.Asked, held: int = 0) -> None:
+        """`held`: of its key's budget."""
         verb = verb_of(asked)
         try:
-            async with self._budget.of(asked):
-                await self._send(call, await Work(self._host, self.key, call).do(asked))
+            work = Work(self._host, self.key, call)
+            await carried_out(work, self._budget, asked, lambda value: self._send(call, value), held)
             self._host.figures.calls[verb, "ok"] += 1
             return
         except asyncio.CancelledError:
@@ -191,14 +210,17 @@ class Session:
         self._refuse(call, why)
 
     async def _send(self, call: Call, value: records.Value) -> None:
-        """The answer; a long one as its client takes it."""
+        """The answer; a long one as its client takes it, and any where its client has much to take already."""
         server_ns, inner_ns = now_ns() - call.begun_ns, call.inner_ns
         data = packed(records.Answer(value, server_ns, inner_ns))
         if len(data) > frames.SHORT_BYTES:
             whole = packed(value)
-            if not await call.outgoing.write(whole):
-                return
+            with self._budget.charged(len(whole)):
+                if not await call.outgoing.write(whole):
+                    return
             data = packed(records.Answer(records.Long(len(whole)), server_ns, inner_ns))
+        elif self.channel.is_full and not await call.outgoing.room():
+            return
         self._calls.pop(call.number, None)
         self.channel.send(frames.ANSWER, call.number, data)
 
@@ -210,6 +232,20 @@ class Session:
     def close(self, reason: str) -> None:
         """Good-bye: the client hears why."""
         self.channel.finish(reason)
+
+
+async def _whole(incoming: Incoming, size_bytes: int) -> records.Asked:
+    """The call itself, out of its bytes."""
+    data = bytearray()
+    while len(data) < size_bytes:
+        piece = await incoming.take()
+        if piece is None:
+            raise SpecError(f"{len(data)} of its {size_bytes} bytes came")
+        data += piece[1]
+    asked: records.Asked = records.asked_at_length(bytes(data))
+    if isinstance(asked, records.Create) and size_bytes > MOST_CREATE_BYTES:
+        raise SpecError(f"a spec has at most {MOST_CREATE_BYTES} bytes: upload what is longer")
+    return asked
 
 
 def _unreadable(error: Exception) -> Refused:

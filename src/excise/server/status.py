@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def status(server: "Server", key: Key, began_s: float) -> dict[str, Any]:
     host, figures = server.host, server.host.figures
-    own = {held.handle.id for held in host.of(key)}
+    own = {held.id for held in host.of(key)}
     return {
         "address": host.substrate.address,
         "up_s": time.time() - began_s,

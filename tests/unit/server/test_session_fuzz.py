@@ -67,6 +67,13 @@ class Nowhere(asyncio.Transport):
     def close(self) -> None: ...
 
 
+async def _one_sandbox(host: Host) -> None:
+    """One whose name can be guessed: a real one's cannot."""
+    held = await host.create(KEY, Spec(), deadline_s=9, lease_s=900, labels={}, request_id="first")
+    held.id = "fake-1"
+    host._held = {"fake-1": held}  # pyright: ignore[reportPrivateUsage]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(FROM_CLIENT, max_size=30))
 def test_a_server_holds_whatever_its_client_sends(sent: list[bytes]) -> None:
@@ -77,6 +84,7 @@ def test_a_server_holds_whatever_its_client_sends(sent: list[bytes]) -> None:
         with tempfile.TemporaryDirectory() as place:
             host = Host(FakeSubstrate(), Ledger(Path(place) / "x.ledger"))
             await host.open()
+            await _one_sandbox(host)
             ended: list[Session] = []
             session = Session(host, KEY, Budget(), Rate(0.0), ended.append)
             session.channel.connect(Nowhere(), 0)

@@ -5,6 +5,7 @@ import contextlib
 import contextvars
 import random
 import secrets
+import ssl
 from typing import Any
 
 from excise.channel import frames, records
@@ -40,6 +41,9 @@ class Client:
         self._calls: dict[int, Call] = {}
         self._next = 1
         self._connecting: asyncio.Task[None] | None = None
+        self._dialled: Dialled | None = None
+        self._room: list[asyncio.Future[None]] = []
+        """Who waits to send a call."""
         self._patience_s = PATIENCE_S
         self._closed = False
 
@@ -79,8 +83,12 @@ class Client:
     async def begin(self, asked: records.Asked, ends_s: float | None = None, *, streams: bool) -> Call:
         """Send a call; it is on its way when this returns. `streams`: its bytes are for the caller."""
         channel = self._channel
-        if channel is None or channel.reason is not None:
-            channel = await self._open(ends_s)
+        while channel is None or channel.reason is not None or channel.is_full:
+            if channel is None or channel.reason is not None:
+                channel = await self._open(ends_s)
+            else:
+                await self._some_room()
+                channel = self._channel
         number, self._next = self._next, self._next + 1
         call = Call(channel, number, streams=streams)
         record = packed(asked)
@@ -95,6 +103,18 @@ class Client:
             await finish(self.cancel(call))
             raise
         return call
+
+    async def _some_room(self) -> None:
+        """A thousand calls at once are more than may be on their way: who has not begun yet waits."""
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._room.append(waiting)
+        await waiting
+
+    def _tell_room(self) -> None:
+        waiting, self._room = self._room, []
+        for one in waiting:
+            if not one.done():
+                one.set_result(None)
 
     async def ended(self, call: Call) -> records.Answer:
         """Its answer. Cancelled, it is so at the server before this returns, and what it made meanwhile is closed."""
@@ -141,6 +161,7 @@ class Client:
             del self._calls[head.call]
 
     def drained(self) -> None:
+        self._tell_room()
         for call in self._calls.values():
             call.outgoing.wake()
 
@@ -151,6 +172,10 @@ class Client:
             self._connecting = loop.create_task(self._reconnect(reason), context=contextvars.Context())
 
     def lost(self, reason: str) -> None:
+        if self._connecting is not None and self._connecting is not asyncio.current_task():
+            self._connecting.cancel()  # the connection it makes would be nobody's
+            self._connecting = None
+        self._tell_room()
         calls, self._calls = self._calls, {}
         for call in calls.values():
             call.lost(f"{self._there.url}: {reason}")
@@ -179,6 +204,7 @@ class Client:
             self._patience_s = min(PATIENCE_S, float(reply.headers["excise-patience"]))
         self._channel = Channel(self, frames.FROM_SERVER)
         self._calls.clear()
+        self._dialled = dialled
         dialled.carry(self._channel, 0)
 
     async def _reconnect(self, reason: str) -> None:
@@ -190,6 +216,7 @@ class Client:
         except ExciseError as error:
             channel.fail(f"the connection broke ({reason}), and could not be made again: {error}")
             return
+        self._dialled = dialled
         dialled.carry(channel, int(reply.headers["excise-had"]))
 
     async def _dial(self, channel_id: str, had: int | None, ends_s: float) -> tuple[Dialled, Reply]:
@@ -209,6 +236,8 @@ class Client:
                 retry_s = reply.retry_s or 0.0
             except TimeoutError:
                 raise failure from None
+            except ssl.SSLError as error:
+                raise SubstrateError(_no_tls(self._there, error)) from None  # trying again mends no certificate
             except OSError as error:
                 failure = SubstrateError(f"{self._there.url} cannot be reached ({error}): is `excise serve` running there?")
                 if had is None:
@@ -225,6 +254,8 @@ class Client:
             await asyncio.gather(self._connecting, return_exceptions=True)
         if self._channel is not None:
             self._channel.finish("it was closed here")
+        if self._dialled is not None:
+            await self._dialled.gone()
 
 
 async def later(ends_s: float, pause_s: float, refused: Refused) -> float:
@@ -241,6 +272,15 @@ async def _pause(ends_s: float, pause_s: float, failure: Exception) -> float:
         raise failure
     await asyncio.sleep(wait_s)
     return min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _no_tls(there: Where, error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"{there.url} shows a certificate that is not trusted here ({error.verify_message}): name its authority by "
+            "SSL_CERT_FILE, or call the server by a name that the certificate has"
+        )
+    return f"what answers at {there.url} speaks no TLS that we do ({error.reason}): is it a server without a certificate?"
 
 
 def _refused(there: Where, reply: Reply) -> tuple[ExciseError, bool]:

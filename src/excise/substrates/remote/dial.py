@@ -14,6 +14,7 @@ from excise.substrates.remote.where import Where, context
 _LONGEST_HEAD = 16384
 _LONGEST_BODY = 65536
 _SWITCHED = 101
+_END_S = 2.0
 
 
 class Reply(NamedTuple):
@@ -48,6 +49,7 @@ class Dialled(asyncio.Protocol):
         self._head = bytearray()
         self._channel: Channel | None = None
         self._early: list[bytes] = []
+        self._gone = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -55,7 +57,7 @@ class Dialled(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._channel is not None:
-            self._channel.take(data)
+            self._channel.take(data, self.transport)
         elif self.reply.done():
             self._early.append(data)
         else:
@@ -93,9 +95,18 @@ class Dialled(asyncio.Protocol):
         early, self._early = self._early, []
         for data in early:
             if data:
-                channel.take(data)
+                channel.take(data, self.transport)
+
+    async def gone(self) -> None:
+        """Wait for its end, which is under way: TLS has last words."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_END_S):
+                await self._gone.wait()
+        if self.transport is not None and not self._gone.is_set():
+            self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._gone.set()
         why = str(exc) if exc is not None else "the server closed it"
         if not self.reply.done():
             self.reply.set_exception(ConnectionResetError(why))
@@ -105,6 +116,10 @@ class Dialled(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """What waits is bounded by the channel."""
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 18
 
 
 def _parsed(head: bytes) -> tuple[int, dict[str, str]]:
@@ -142,7 +157,8 @@ async def dial(there: Where, key: str | None, channel_id: str, had: int | None) 
         raise
     if reply.status != _SWITCHED:
         transport.abort()
-    elif not reply.headers.get("excise-had", "").isdigit():
+        await dialled.gone()
+    elif not _is_count(reply.headers.get("excise-had", "")):
         transport.abort()
         raise SubstrateError(f"{there.url} is no server of Excise's, or one of another version")
     return dialled, reply

@@ -1,5 +1,7 @@
 """Where a server is, and the key that it knows us by."""
 
+import contextlib
+import ipaddress
 import os
 import ssl
 from pathlib import Path
@@ -53,7 +55,16 @@ def where(url: str) -> Where:
         raise _malformed(url, "its port is no number up to 65535") from None
     if not parts.hostname:
         raise _malformed(url, "no host follows")
+    if parts.scheme != "https" and not is_loopback(parts.hostname):
+        raise SpecError(f"{url} would show its key to everybody on the way: call it https://, or come by a tunnel to localhost")
     return Where(url=url.rstrip("/"), host=parts.hostname, port=port or PORT, tls=parts.scheme == "https")
+
+
+def is_loopback(host: str) -> bool:
+    """Of this machine alone."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
 
 
 def _malformed(url: str, reason: str) -> SpecError:
@@ -63,10 +74,16 @@ def _malformed(url: str, reason: str) -> SpecError:
 def key_for(there: Where) -> str | None:
     """What the environment says, or a file for this server, or what a server of our own user's on this machine has written."""
     if said := os.environ.get(KEY):
-        return said.strip()
+        return _sendable(said.strip())
     if named := os.environ.get(KEYS):
-        return _in_file(Path(named), there)
+        return _sendable(_in_file(Path(named), there))
     return _of_our_own(there)
+
+
+def _sendable(key: str | None) -> str | None:
+    if key is not None and not all("!" <= letter <= "~" for letter in key):
+        raise SpecError(f"{KEY} or {KEYS} has a key that no server gave out: it is one word of letters and digits")
+    return key
 
 
 def _in_file(path: Path, there: Where) -> str | None:
