@@ -338,6 +338,8 @@ class Host:
         finally:
             self._taking[whose] -= 1
         self._snapshots[taken.id] = (whose, taken)
+        if keep_s is not None:  # then its substrate forgets it
+            asyncio.get_running_loop().call_later(keep_s, self._snapshots.pop, taken.id, None)
         return taken
 
     def taken(self, key: Key) -> tuple[Snapshot, ...]:

@@ -59,6 +59,21 @@ def test_one_that_was_put_in_anothers_place_is_closed_and_forgotten(tmp_path: Pa
     virtual_time.run(main())
 
 
+def test_a_snapshot_whose_time_is_over_is_not_counted(tmp_path: Path) -> None:
+    async def main() -> None:
+        host = Host(FakeSubstrate(), Ledger(tmp_path / "x.ledger"))
+        await host.open()
+        held = await made(host, "a")
+        kept = await host.take(held, 10)
+        await asyncio.sleep(9)
+        assert host.taken(ANN) == (kept,)
+        await asyncio.sleep(2)
+        assert host.taken(ANN) == ()
+        await host.close()
+
+    virtual_time.run(main())
+
+
 def test_snapshots_that_are_taken_at_once_are_counted(tmp_path: Path) -> None:
     async def main() -> None:
         host = Host(FakeSubstrate(action_s=1.0), Ledger(tmp_path / "x.ledger"))
