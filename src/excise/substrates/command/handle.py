@@ -22,7 +22,7 @@ from excise.storage.users import numbers
 from excise.substrate import Process, require_command
 from excise.substrates.command.direct import DirectActions
 from excise.substrates.command.recipe import Argv, Filling, Recipe
-from excise.substrates.command.wire import CommandWire
+from excise.host.exec_wire import CommandWire
 
 _HALF_WAY_S = 10.0
 _EXEC = 'exec "$0" "$@"'
