@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 
-from excise.action import Action, Batch, Command, Exec, MakeDir, Observation, Shell
+from excise.action import Action, Batch, Command, Exec, Observation, Shell
 from excise.adoption import require_adoption
-from excise.errors import SandboxLost
+from excise.errors import CreateError, SandboxLost
 from excise.guestless.actions import Actions
 from excise.guestless.inside import Inside, Start
 from excise.guestless.process import GuestlessProcess
@@ -21,6 +21,7 @@ from excise.substrates.gvisor.making import Gvisor
 
 # What runsc says of a program that no sandbox could start; everything else it says is its own trouble.
 _CALLERS_FAULT = ("no such file or directory", "permission denied", "executable file not found", "failed to load")
+_MAKE_WORKDIR = 'test -d "$1" || { mkdir -p "$1" && chmod 777 "$1"; }'
 
 
 class GvisorHandle(Undeclared):
@@ -52,6 +53,7 @@ class GvisorHandle(Undeclared):
     def _enter(self, container: Container) -> None:
         """From now on actions are this container's."""
         self._container = container
+        self._cwd = container.start.workdir
         self._inside = Inside(self._wire, root="0", callers_fault=_CALLERS_FAULT, lost=self._lost)
         self._actions = Actions(self._inside, variables=self._variables)
 
@@ -59,15 +61,21 @@ class GvisorHandle(Undeclared):
         """Once is enough: who asked for the same sandbox with the same request_id does not run its steps again."""
         async with self._readiness.turn:
             self._check_open()
-            await self._readiness.reach(self, self._spec, lambda: (self._left_to_do(), self._first()))
+            await self._make_workdir()
+            await self._readiness.reach(self, self._spec, lambda: (self._left_to_do(), None))
 
     def _left_to_do(self) -> Spec:
         return self._spec if self._begun_with is None else self._spec.with_steps(())
 
-    def _first(self) -> Action | None:
+    async def _make_workdir(self) -> None:
         """What is mounted over the image, /tmp say, has no directory of the image's."""
         workdir = self._container.start.workdir
-        return MakeDir(workdir, mode=0o777) if workdir.startswith(("/tmp/", "/dev/shm/")) else None  # noqa: S108 - the sandbox's own
+        if workdir.startswith(("/tmp/", "/dev/shm/")):  # noqa: S108 - the sandbox's own
+            self._cwd = "/"
+            seen = await self._actions.run(Exec(("sh", "-c", _MAKE_WORKDIR, "sh", workdir), user="0", timeout_s=60))
+            if not seen.ok:
+                raise CreateError(f"the working directory {workdir} could not be made: {seen.text.strip()}")
+        self._cwd = workdir
 
     async def alive(self) -> None:
         """Only a program that runs in it tells that it is there."""
@@ -111,8 +119,8 @@ class GvisorHandle(Undeclared):
         """`runsc exec`, around the wrapping shell."""
         user = start.user or self._container.start.user or "0"
         ids = numbers(user, self._container.start.image.root)
-        process = bundle.process(start.argv, dict(start.env), ids)
-        process["cwd"] = self._container.start.workdir
+        process = bundle.process(start.argv, {**bundle.environment(self._container.start), **start.env}, ids)
+        process["cwd"] = self._cwd
         return CommandWire(await self._container.begin(process, Exec(start.argv)))
 
     async def _lost(self, reason: str) -> SandboxLost:
@@ -156,7 +164,8 @@ class GvisorHandle(Undeclared):
             self._begun_with = snapshot
             try:
                 await finish(_ended(before, live))
-                await make_ready(self, self._left_to_do(), self._first())
+                await self._make_workdir()
+                await make_ready(self, self._left_to_do())
             except BaseException:
                 self._actions.let_go()
                 raise
