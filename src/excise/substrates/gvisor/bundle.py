@@ -24,6 +24,8 @@ _CAPABILITIES = tuple(
 )
 """As Docker has them: without ptrace, which keeps a session's shell its own."""
 _DESCRIPTORS = {"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 1 << 19}
+MEMORY = ("/dev/shm", "/tmp")  # noqa: S108 - the sandbox's own
+"""Where each sandbox has an empty file system of its own, which no snapshot keeps."""
 _PERIOD_US = 100_000
 _LEAST_QUOTA_US = 1_000  # the kernel takes no less
 _KERNELS = frozenset({"proc", "sys", "dev"})
@@ -94,8 +96,7 @@ def _mounts(start: Start) -> list[dict[str, Any]]:
         {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": ["ro", "nosuid", "nodev", "noexec"]},
         {"destination": "/dev", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "mode=755"]},
         {"destination": "/dev/pts", "type": "devpts", "source": "devpts"},
-        {"destination": "/dev/shm", "type": "tmpfs", "source": "shm", "options": own},
-        {"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": own},
+        *({"destination": path, "type": "tmpfs", "source": "tmpfs", "options": own} for path in MEMORY),
     ]
     made += [_bind(source, target, read_only=True) for source, target in start.image.binds]
     made += [_bind(mount.source, mount.target, read_only=mount.read_only) for mount in start.spec.mounts]
@@ -105,7 +106,12 @@ def _mounts(start: Start) -> list[dict[str, Any]]:
 
 
 def _bind(source: str, target: str, *, read_only: bool) -> dict[str, Any]:
-    return {"destination": target, "type": "bind", "source": source, "options": ["rbind", "ro" if read_only else "rw", "nosuid"]}
+    return {
+        "destination": target,
+        "type": "bind",
+        "source": source,
+        "options": ["rbind", "ro" if read_only else "rw", "nosuid"],
+    }
 
 
 def _size(limits: Limits) -> list[str]:

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from excise.action import Command, Exec, Observation
-from excise.errors import CreateError, SandboxLost, SubstrateError
+from excise.action import Command, Exec
+from excise.errors import CreateError, SandboxLost
 from excise.handles import LONGEST_REASON, finish
 from excise.host import packets
 from excise.host.handle import HostHandle
@@ -182,8 +182,3 @@ def _tail(path: Path) -> str:
 def _environment() -> dict[str, str]:
     """What runsc needs of its caller's variables, and no more."""
     return {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-
-
-def failed(seen: Observation) -> SubstrateError | None:
-    """Why a trial did not succeed."""
-    return None if seen.ok else SubstrateError(f"`true` failed in it: {seen.text.strip() or seen.end.value}")

@@ -35,7 +35,15 @@ class ConsoleCarrier(SocketCarrier):
 class GvisorGuestHandle(GuestHandle):
     """A container whose PID 1 is the guest; after a reset another one."""
 
-    def __init__(self, maker: "GvisorGuestSubstrate", container: Container, snapshot: Snapshot | None, lease_s: float, *args: Any, **more: Any) -> None:
+    def __init__(
+        self,
+        maker: "GvisorGuestSubstrate",
+        container: Container,
+        snapshot: Snapshot | None,
+        lease_s: float,
+        *args: Any,
+        **more: Any,
+    ) -> None:
         super().__init__(*args, **more)
         self._maker = maker
         self._container = container

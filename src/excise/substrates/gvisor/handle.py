@@ -70,7 +70,7 @@ class GvisorHandle(Undeclared):
     async def _make_workdir(self) -> None:
         """What is mounted over the image, /tmp say, has no directory of the image's."""
         workdir = self._container.start.workdir
-        if workdir.startswith(("/tmp/", "/dev/shm/")):  # noqa: S108 - the sandbox's own
+        if workdir.startswith(tuple(f"{path}/" for path in bundle.MEMORY)):
             self._cwd = "/"
             seen = await self._actions.run(Exec(("sh", "-c", _MAKE_WORKDIR, "sh", workdir), user="0", timeout_s=60))
             if not seen.ok:

@@ -24,6 +24,7 @@ from excise.substrates.gvisor.snapshots import Snapshots
 H = TypeVar("H", bound=Handle)
 _KIND = "gvisor"
 _TRIAL_S = 20.0
+_TRIAL_LEASE_S = 60.0
 _REMEDY = (
     "as root it needs mount and overlayfs; as an ordinary user, user namespaces that may mount: "
     "sysctl -w user.max_user_namespaces=15000 kernel.apparmor_restrict_unprivileged_userns=0"
@@ -53,7 +54,8 @@ class Gvisor(OnThisMachine[H]):
         path = program.find(self._named)
         version = await program.version(path)
         why: ExciseError | None = None
-        for platform in (self._asked,) if self._asked is not None else program.PLATFORMS:
+        platforms = program.PLATFORMS if self._asked is None else (self._asked,)
+        for platform in platforms:
             runsc = Runsc(path, platform, version)
             try:
                 await self._try(runsc)
@@ -72,18 +74,15 @@ class Gvisor(OnThisMachine[H]):
 
     async def _try(self, runsc: Runsc) -> None:
         async def make(directory: Path) -> H:
-            handle = await self._made(runsc, directory, Spec(), None, 60.0)
-            try:
-                seen = await handle.run(Exec(("true",), timeout_s=_TRIAL_S))
-                if not seen.ok:
-                    raise SubstrateError(f"`true` failed in it: {seen.text.strip() or seen.end.value}")
-            except BaseException:
-                await finish(handle.close())
-                raise
-            return handle
+            return await self._made(runsc, directory, Spec(), None, _TRIAL_LEASE_S)
 
         trial = await self._sandboxes.once(f"probe-{os.urandom(8).hex()}", _TRIAL_S, make)
-        await trial.close()
+        try:
+            seen = await trial.run(Exec(("true",), timeout_s=_TRIAL_S))
+        finally:
+            await finish(trial.close())
+        if not seen.ok:
+            raise SubstrateError(f"`true` failed in it: {seen.text.strip() or seen.end.value}")
 
     async def found(self) -> Runsc:
         async with self._probing:

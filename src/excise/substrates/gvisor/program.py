@@ -55,7 +55,11 @@ async def version(path: Path) -> str:
     """What it says of itself; SubstrateError if it does not run."""
     try:
         process = await asyncio.create_subprocess_exec(
-            str(path), "--version", stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+            str(path),
+            "--version",
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
         )
     except OSError as error:
         raise SubstrateError(f"{path} does not start ({error.strerror}): {REMEDY}") from None
@@ -71,4 +75,4 @@ async def version(path: Path) -> str:
     words = said.decode("utf-8", "replace").split()
     if process.returncode or words[:2] != ["runsc", "version"]:
         raise SubstrateError(f"{path} is not gVisor's runsc, or does not run here ({' '.join(words)[:200]}): {REMEDY}")
-    return words[2] if len(words) > 2 else "unknown"  # noqa: PLR2004 - the third word
+    return words[2] if len(words) > 2 else "unknown"

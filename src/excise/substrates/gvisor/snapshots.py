@@ -144,7 +144,7 @@ def _places() -> Path:
 
 
 def _is_id(text: str) -> bool:
-    return len(text) == 32 and set(text) <= set("0123456789abcdef")  # noqa: PLR2004 - a uuid's hex
+    return len(text) == 32 and set(text) <= set("0123456789abcdef")
 
 
 def _read(place: Path) -> _Record | None:
