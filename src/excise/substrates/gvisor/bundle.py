@@ -73,10 +73,14 @@ def config(start: Start, root: str, group: str | None) -> dict[str, Any]:
     limits = start.spec.limits
     argv = ("sh", "-c", _PID_1)
     if start.guest is not None:
-        argv = (GUEST, *(("-d",) if limits.disk_bytes is not None else ()))
+        # gVisor lets anybody kill PID 1; the guest holds one capability more, to keep what it starts from doing so.
+        argv = (GUEST, "-u", *(("-d",) if limits.disk_bytes is not None else ()))
+    first = process(argv, environment(start))
+    if start.guest is not None:
+        first["capabilities"] = dict.fromkeys(first["capabilities"], (*_CAPABILITIES, "CAP_SYS_ADMIN"))
     made: dict[str, Any] = {
         "ociVersion": "1.0.2",
-        "process": process(argv, environment(start)),
+        "process": first,
         "root": {"path": root, "readonly": False},
         "hostname": HOSTNAME,
         "mounts": _mounts(start),

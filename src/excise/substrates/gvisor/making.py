@@ -18,7 +18,7 @@ from excise.substrate import Capabilities, Handle, Snapshot, require
 from excise.substrates.gvisor import bundle, groups, program
 from excise.substrates.gvisor.bundle import Start
 from excise.substrates.gvisor.container import Container
-from excise.substrates.gvisor.program import Platform, Runsc
+from excise.substrates.gvisor.program import PLATFORMS, Platform, Runsc
 from excise.substrates.gvisor.snapshots import Snapshots
 
 H = TypeVar("H", bound=Handle)
@@ -40,7 +40,8 @@ class Gvisor(OnThisMachine[H]):
     def __init__(self, name: str, runsc: str | None, platform: Platform | None) -> None:
         options = "&".join(f"{key}={value}" for key, value in (("runsc", runsc), ("platform", platform)) if value)
         self.address = f"{name}?{options}" if options else name
-        self._named, self._asked = runsc, platform
+        self._named = runsc
+        self._platforms: tuple[Platform, ...] = PLATFORMS if platform is None else (platform,)
         self._sandboxes = Sandboxes[H](_KIND)
         self._snapshots = Snapshots(self.address)
         self._probing = asyncio.Lock()
@@ -54,8 +55,7 @@ class Gvisor(OnThisMachine[H]):
         path = program.find(self._named)
         version = await program.version(path)
         why: ExciseError | None = None
-        platforms = program.PLATFORMS if self._asked is None else (self._asked,)
-        for platform in platforms:
+        for platform in self._platforms:
             runsc = Runsc(path, platform, version)
             try:
                 await self._try(runsc)
