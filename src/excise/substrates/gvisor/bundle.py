@@ -125,7 +125,7 @@ def _size(limits: Limits) -> list[str]:
 def flags(start: Start, runsc: Runsc, *, grouped: bool) -> tuple[str, ...]:
     """How its files are written, in the sandbox's memory and nowhere else; whether it has a control group."""
     size = "".join(f",{word}" for word in _size(start.spec.limits))
-    made = [f"--overlay2=root:memory{size}" if runsc.is_current else "--overlay"]
+    made = [f"--overlay2=root:memory{size}" if runsc.sizes else "--overlay"]
     if start.upper is not None:
         made.append("--allow-rootfs-tar-annotation")
     if not grouped:

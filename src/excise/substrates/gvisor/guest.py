@@ -17,8 +17,8 @@ from excise.session_state import give_sessions, read_sessions
 from excise.substrate import Capabilities, Snapshot, unsupported
 from excise.substrates.gvisor import bundle
 from excise.substrates.gvisor.container import Container
-from excise.substrates.gvisor.making import Gvisor, with_limits
-from excise.substrates.gvisor.program import Platform
+from excise.substrates.gvisor.making import REMEDY, Gvisor, with_limits
+from excise.substrates.gvisor.program import BUILD, Platform, Runsc
 
 
 class ConsoleCarrier(SocketCarrier):
@@ -135,6 +135,9 @@ async def begun(container: Container) -> Link:
 class GvisorGuestSubstrate(Gvisor[GvisorGuestHandle]):
     """Containers of runsc, an action a frame."""
 
+    # The guest keeps an action's processes below it as a child subreaper; Debian 12's runsc knows none.
+    _remedy = f"{REMEDY}; and the guest needs a runsc that is not years old: {BUILD}"
+
     def __init__(self, *, runsc: str | None = None, platform: Platform | None = None) -> None:
         super().__init__("gvisor+guest", runsc, platform)
 
@@ -142,8 +145,8 @@ class GvisorGuestSubstrate(Gvisor[GvisorGuestHandle]):
         self._guest = program("excise-guest")
         return await super().probe()
 
-    def _able(self, common: Capabilities) -> Capabilities:
-        sized = ("disk_bytes",) if common.snapshot is not None else ()  # an older runsc has no sized overlay either
+    def _able(self, runsc: Runsc, common: Capabilities) -> Capabilities:
+        sized = ("disk_bytes",) if runsc.sizes else ()
         found = msgspec.structs.replace(common, sessions=True, pty=True, ports=True, signals=True, guest_clock=True)
         return with_limits(found, *sized)
 

@@ -25,7 +25,7 @@ H = TypeVar("H", bound=Handle)
 _KIND = "gvisor"
 _TRIAL_S = 20.0
 _TRIAL_LEASE_S = 60.0
-_REMEDY = (
+REMEDY = (
     "as root it needs mount and overlayfs; as an ordinary user, user namespaces that may mount: "
     "sysctl -w user.max_user_namespaces=15000 kernel.apparmor_restrict_unprivileged_userns=0"
 )
@@ -36,6 +36,7 @@ class Gvisor(OnThisMachine[H]):
 
     address: str
     _guest: Path | None = None
+    _remedy = REMEDY
 
     def __init__(self, name: str, runsc: str | None, platform: Platform | None) -> None:
         options = "&".join(f"{key}={value}" for key, value in (("runsc", runsc), ("platform", platform)) if value)
@@ -53,10 +54,10 @@ class Gvisor(OnThisMachine[H]):
     async def probe(self) -> Capabilities:
         """Found by making a sandbox on one platform after the other, until in one `true` is true."""
         path = program.find(self._named)
-        version = await program.version(path)
+        first = await program.known(path, self._platforms[0])
         why: ExciseError | None = None
         for platform in self._platforms:
-            runsc = Runsc(path, platform, version)
+            runsc = msgspec.structs.replace(first, platform=platform)
             try:
                 await self._try(runsc)
             except (SubstrateError, SandboxLost) as error:
@@ -64,11 +65,11 @@ class Gvisor(OnThisMachine[H]):
                 continue
             self._runsc = runsc
             limited = os.geteuid() == 0 and await asyncio.to_thread(groups.found)
-            self._capabilities = self._able(_common(runsc, limited=limited))
+            self._capabilities = self._able(runsc, _common(runsc, limited=limited))
             return self._capabilities
-        raise SubstrateError(f"{path} makes no sandbox here: {why}; {_REMEDY}")
+        raise SubstrateError(f"{path} ({first.version}) makes no sandbox here: {why}; {self._remedy}")
 
-    def _able(self, common: Capabilities) -> Capabilities:
+    def _able(self, runsc: Runsc, common: Capabilities) -> Capabilities:
         """What this path adds."""
         raise NotImplementedError
 
@@ -169,11 +170,11 @@ class Gvisor(OnThisMachine[H]):
 
 
 def _common(runsc: Runsc, *, limited: bool) -> Capabilities:
-    """An older runsc has no way to make a tar of what was written."""
+    """What both paths have."""
     return Capabilities(
         kernel="intercepted",
         isolates=frozenset({"files", "processes", "network", "ipc", "users"}),
-        snapshot="files" if runsc.is_current else None,
+        snapshot="files" if runsc.tars else None,
         adopts=frozenset({"secrets"}),
         stream=True,
         users=True,

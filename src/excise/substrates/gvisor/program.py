@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Literal
@@ -15,8 +16,9 @@ from excise.storage.home import cache_dir
 Platform = Literal["systrap", "ptrace", "kvm"]
 PLATFORMS: tuple[Platform, ...] = ("systrap", "ptrace")
 """In the order they are tried. KVM only if it is asked for: where it exists and does not work, it hangs."""
-REMEDY = "run `python -m cluster runsc` in Excise's repository, which takes Go and some minutes, or `apt-get install runsc`"
-_VERSION_S = 20.0
+BUILD = "run `python -m cluster runsc` in Excise's repository, which takes Go and some minutes"
+REMEDY = f"{BUILD}, or `apt-get install runsc`"
+_SAYING_S = 20.0
 
 
 class Runsc(msgspec.Struct, frozen=True):
@@ -25,11 +27,18 @@ class Runsc(msgspec.Struct, frozen=True):
     path: Path
     platform: Platform
     version: str
+    flags: frozenset[str]
+    """Those it knows, by which an older one is told from a newer one."""
 
     @property
-    def is_current(self) -> bool:
-        """Whether it is of this decade's second half: Debian 12's knows neither a sized overlay nor a layer as a tar."""
-        return self.version.startswith("v")
+    def sizes(self) -> bool:
+        """What a sandbox writes can be given a size."""
+        return "overlay2" in self.flags
+
+    @property
+    def tars(self) -> bool:
+        """What a sandbox wrote can be had as a tar, and be begun with."""
+        return "allow-rootfs-tar-annotation" in self.flags
 
     def argv(self, state: Path, *words: str, log: Path | None = None) -> tuple[str, ...]:
         """The command line of one of its verbs; `state` is where it keeps what it knows of the sandbox."""
@@ -51,28 +60,29 @@ def find(named: str | None) -> Path:
     return max(built, key=lambda path: path.parent.name)
 
 
-async def version(path: Path) -> str:
+async def known(path: Path, platform: Platform) -> Runsc:
     """What it says of itself; SubstrateError if it does not run."""
+    words = (await _said(path, "--version")).split()
+    if words[:2] != ["runsc", "version"]:
+        raise SubstrateError(f"{path} is not gVisor's runsc ({' '.join(words)[:200]}): {REMEDY}")
+    flags = re.findall(r"^\s+-([a-z0-9-]+)", await _said(path, "flags"), re.MULTILINE)
+    return Runsc(path, platform, words[2] if len(words) > 2 else "unknown", frozenset(flags))
+
+
+async def _said(path: Path, word: str) -> str:
     try:
         process = await asyncio.create_subprocess_exec(
-            str(path),
-            "--version",
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
+            str(path), word, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
         )
     except OSError as error:
         raise SubstrateError(f"{path} does not start ({error.strerror}): {REMEDY}") from None
     try:
-        async with asyncio.timeout(_VERSION_S):
+        async with asyncio.timeout(_SAYING_S):
             said, _ = await process.communicate()
     except BaseException as error:
         process.kill()
         await finish(process.wait())
         if isinstance(error, TimeoutError):
-            raise SubstrateError(f"{path} --version did not end in {_VERSION_S:g} s: {REMEDY}") from None
+            raise SubstrateError(f"`{path} {word}` did not end in {_SAYING_S:g} s: {REMEDY}") from None
         raise
-    words = said.decode("utf-8", "replace").split()
-    if process.returncode or words[:2] != ["runsc", "version"]:
-        raise SubstrateError(f"{path} is not gVisor's runsc, or does not run here ({' '.join(words)[:200]}): {REMEDY}")
-    return words[2] if len(words) > 2 else "unknown"
+    return said.decode("utf-8", "replace")

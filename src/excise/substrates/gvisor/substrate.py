@@ -4,7 +4,7 @@ from excise.substrate import Capabilities, Snapshot
 from excise.substrates.gvisor.container import Container
 from excise.substrates.gvisor.handle import GvisorHandle
 from excise.substrates.gvisor.making import Gvisor
-from excise.substrates.gvisor.program import Platform
+from excise.substrates.gvisor.program import Platform, Runsc
 
 
 class GvisorSubstrate(Gvisor[GvisorHandle]):
@@ -13,7 +13,7 @@ class GvisorSubstrate(Gvisor[GvisorHandle]):
     def __init__(self, *, runsc: str | None = None, platform: Platform | None = None) -> None:
         super().__init__("gvisor", runsc, platform)
 
-    def _able(self, common: Capabilities) -> Capabilities:
+    def _able(self, runsc: Runsc, common: Capabilities) -> Capabilities:
         return common
 
     async def _begin(self, container: Container, id: str, snapshot: Snapshot | None, lease_s: float) -> GvisorHandle:
