@@ -1,4 +1,4 @@
-"""How much faster an action in a gVisor sandbox is by the guest than by `runsc exec`: live sandboxes, in turn, ratios with intervals.
+"""How much faster an action in a gVisor sandbox is by the guest than by `runsc exec`: live sandboxes, ratios with intervals.
 
     python bench/gvisor_action.py [--blocks 20] [--actions 5] [--image excise/base] [--out docs/results/gvisor/action.json]
 

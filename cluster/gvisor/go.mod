@@ -1,3 +1,4 @@
+// Which gVisor the substrate is built and tested with: a commit of its branch `go`, which holds the generated code.
 module excise.invalid/gvisor
 
 go 1.26.3
