@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import posixpath
 import signal
 import stat
 import subprocess
@@ -12,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from excise.action import End, Exec
+from excise.action import End, Exec, Write
 from excise.api import connect
-from excise.errors import CreateError, SandboxLost, SpecError, SubstrateError
+from excise.errors import CreateError, SandboxLost, SpecError, SubstrateError, Unsupported
 from excise.registry import make
 from excise.sandbox import Sandbox
-from excise.spec import Limits, Mount, Spec
+from excise.spec import Limits, Mount, Spec, Step
 from excise.storage.home import state_dir
 
 BOTH = ("gvisor", "gvisor+guest")
@@ -281,5 +282,45 @@ def test_a_snapshot_has_what_was_removed_and_replaced_too(address: str) -> None:
                 await box.reset(snapshot)
                 assert (await box.run(look, merge=True)).stdout == before.stdout
                 await substrate.discard(snapshot)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("address", BOTH)
+def test_a_diff_sees_through_layers_and_links(address: str) -> None:
+    """Replaced directories, hard links, files written again with what they held; a made workdir is no change."""
+
+    async def scenario() -> None:
+        async with connect(address) as substrate:
+            if not (await substrate.probe()).diff:
+                pytest.skip("this runsc has no tar of what was written")
+            async with Sandbox(substrate, Spec(workdir="/made/here"), timeout_s=60) as box:
+                assert await box.diff() == ()
+                await box.run("mkdir -p old/deep; echo 1 > old/deep/file; echo 2 > kept; ln kept again; ln -s kept link")
+                snapshot = await box.snapshot()
+                same = "cat kept > copy; cat copy > kept; rm copy; cp -p /etc/hosts h; cat h > /etc/hosts; rm h"
+                assert (
+                    await box.run(f"{same}; rm -rf old; mkdir old; echo 3 > old/file; ln -sfn again link; chmod 600 kept")
+                ).ok
+                since = {(one.path.removeprefix("/made/here/"), one.kind) for one in await box.diff(snapshot)}
+                wanted = {("old/deep", "deleted"), ("old/file", "added"), ("link", "modified")}
+                assert since == wanted | {("kept", "modified"), ("again", "modified")}
+                start = {one.path for one in await box.diff()}
+                assert start == {f"/made/here/{name}" for name in ("old", "old/file", "kept", "again", "link")}
+                await substrate.discard(snapshot)
+
+    run(scenario)
+
+
+def test_a_diff_begins_after_the_specs_steps() -> None:
+    async def scenario() -> None:
+        steps = (Step("write", (Write("stepped", b"1"),)),)
+        async with Sandbox("gvisor+guest", Spec(steps=steps), timeout_s=60) as box:
+            assert await box.diff() == ()
+            await box.write("own", b"2")
+            assert [(posixpath.basename(one.path), one.kind) for one in await box.diff()] == [("own", "added")]
+        async with Sandbox("gvisor", Spec(steps=steps), timeout_s=60) as box:
+            with pytest.raises(Unsupported, match="steps"):
+                await box.diff()
 
     run(scenario)

@@ -21,9 +21,10 @@ from excise.host.link import Keeper
 from excise.host.link import Link as Keepers
 from excise.host.process import Answers, HostProcess
 from excise.spec import Spec
+from excise.storage.background import in_thread
 from excise.storage.pins import Pin
-from excise.substrate import Capabilities
-from excise.substrates.gvisor import bundle, groups
+from excise.substrate import Capabilities, Change
+from excise.substrates.gvisor import bundle, changes, groups
 from excise.substrates.gvisor.bundle import Start
 from excise.substrates.gvisor.program import Runsc
 
@@ -42,6 +43,8 @@ class Container:
         self._keeper = keeper
         self._pin = pin
         self._answers: Answers | None = None
+        # Held open: the snapshot may be discarded, and what it was is still what this sandbox began with.
+        self._base = None if start.upper is None else os.open(start.upper, os.O_RDONLY | os.O_CLOEXEC)
         self._group = groups.name(directory.name) if start.spec.limits.cpus is not None else None
         self._host = HostHandle(
             id=directory.name,
@@ -60,6 +63,7 @@ class Container:
     ) -> "Container":
         """Its bundle, and the image where it can be mounted upon; nothing runs yet. The pin is ours from now on."""
         keeper: Keeper | None = None
+        made: Container | None = None
         try:
             plan = {"layer": str(start.image.root), "directories": [[start.workdir, 0o777]]}
             keeper = await keepers.keeper(directory, workdir=str(directory), root=plan, lease_s=lease_s)
@@ -69,6 +73,8 @@ class Container:
             config = bundle.config(start, f"{directory}/layer/root", made._group)
             (directory / "bundle" / "config.json").write_bytes(msgspec.json.encode(config))
         except BaseException:
+            if made is not None:
+                made._let_base_go()
             if keeper is not None:
                 await finish(keeper.close())
             pin.close()
@@ -111,6 +117,33 @@ class Container:
         if not seen.ok:
             raise SandboxLost(f"`runsc {name}` failed: {self.last_words(seen.text)}")
 
+    async def mark(self) -> None:
+        """From now on `changes` are those after this moment."""
+        path = self._directory / "start.tar"
+        await self.tar(path)
+        self._let_base_go()
+        self._base = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    async def tar(self, path: Path) -> None:
+        """What was written over the image, into the file `path`."""
+        await self.verb("tar rootfs-upper", f"--file={path}")
+
+    async def changes(self, since: Path | None, *, contents: bool) -> tuple[Change, ...]:
+        """What was changed since the layer `since`, or since the start."""
+        before = since if since is not None or self._base is None else Path(f"/proc/self/fd/{self._base}")
+        given = changes.above(self.start.workdir).union(*(changes.above(mount.target) for mount in self.start.spec.mounts))
+        path = self._directory / f"diff-{os.urandom(8).hex()}.tar"
+        try:
+            await self.tar(path)
+            return await in_thread(lambda _: changes.compared(self.start.image.root, before, path, given, contents=contents))
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _let_base_go(self) -> None:
+        base, self._base = self._base, None
+        if base is not None:
+            os.close(base)
+
     async def begin(self, process: dict[str, Any], action: Command) -> HostProcess:
         """`runsc exec` of a program of the sandbox, on pipes of this machine."""
         # By a file, which only we can read: whoever is on this machine can read a command line, and the variables hold secrets.
@@ -147,6 +180,7 @@ class Container:
             self._answers.close()
         if self._group is not None:
             await asyncio.to_thread(groups.remove, self._group)
+        self._let_base_go()
         self._pin.close()
 
     # ---- why it ended

@@ -14,7 +14,7 @@ from excise.guest.link import Link
 from excise.guest.programs import program
 from excise.handles import finish, make_ready
 from excise.session_state import give_sessions, read_sessions
-from excise.substrate import Capabilities, Snapshot, unsupported
+from excise.substrate import Capabilities, Change, Snapshot, unsupported
 from excise.substrates.gvisor import bundle
 from excise.substrates.gvisor.container import Container
 from excise.substrates.gvisor.making import REMEDY, Gvisor, with_limits
@@ -97,6 +97,17 @@ class GvisorGuestHandle(GuestHandle):
             except BaseException:
                 self.link.fail("its reset was given up half-way: close it and make another one")
                 raise
+
+    async def _built(self) -> None:
+        """What the steps wrote is the start."""
+        if self._capabilities.diff and self._spec.all_steps():
+            await self._container.mark()
+
+    async def diff(self, since: Snapshot | None, *, contents: bool = False) -> tuple[Change, ...]:
+        self._require("diff")
+        self.link.check()
+        base = None if since is None else self._maker.states.upper(since, self._container.start.image.key)
+        return await self._container.changes(base, contents=contents)
 
     # ---- life
 

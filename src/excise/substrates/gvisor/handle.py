@@ -5,7 +5,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable
 
 from excise.action import Action, Batch, Command, Exec, Observation, Shell
 from excise.adoption import require_adoption
-from excise.errors import CreateError, SandboxLost
+from excise.errors import CreateError, SandboxLost, Unsupported
 from excise.guestless.actions import Actions
 from excise.guestless.inside import Inside, Start
 from excise.guestless.process import GuestlessProcess
@@ -14,7 +14,7 @@ from excise.handles import Readiness, Undeclared, environment, finish, make_read
 from excise.host.exec_wire import CommandWire
 from excise.spec import Spec
 from excise.storage.users import numbers
-from excise.substrate import Capabilities, Process, Snapshot, require_command, unsupported
+from excise.substrate import Capabilities, Change, Process, Snapshot, require_command, unsupported
 from excise.substrates.gvisor import bundle
 from excise.substrates.gvisor.container import Container
 from excise.substrates.gvisor.making import Gvisor
@@ -169,6 +169,17 @@ class GvisorHandle(Undeclared):
             except BaseException:
                 self._actions.let_go()
                 raise
+
+    async def diff(self, since: Snapshot | None, *, contents: bool = False) -> tuple[Change, ...]:
+        self._require("diff")
+        self._check_open()
+        if since is None and self._begun_with is None and self._spec.all_steps():
+            raise Unsupported(
+                f"{self._address} cannot tell what the spec's steps changed from what came after: "
+                "fork the sandbox and work in the fork, or compare with a snapshot"
+            )
+        base = None if since is None else self._maker.states.upper(since, self._container.start.image.key)
+        return await self._container.changes(base, contents=contents)
 
     # ---- life
 

@@ -175,6 +175,7 @@ def _common(runsc: Runsc, *, limited: bool) -> Capabilities:
         kernel="intercepted",
         isolates=frozenset({"files", "processes", "network", "ipc", "users"}),
         snapshot="files" if runsc.tars else None,
+        diff=frozenset({"start", "snapshot"}) if runsc.tars else frozenset(),
         adopts=frozenset({"secrets"}),
         stream=True,
         users=True,

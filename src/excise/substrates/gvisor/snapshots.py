@@ -76,7 +76,7 @@ class Snapshots:
         place = _places() / made.id
         place.mkdir(mode=0o700, parents=True)
         try:
-            await container.verb("tar rootfs-upper", f"--file={place / 'upper.tar'}")
+            await container.tar(place / "upper.tar")
             (place / _RECORD).write_bytes(msgspec.json.encode(record))
         except BaseException:
             await finish(asyncio.to_thread(shutil.rmtree, place, ignore_errors=True))
