@@ -2,10 +2,16 @@
 
     python bench/gvisor_action.py [--blocks 20] [--actions 5] [--image excise/base] [--out docs/results/gvisor/action.json]
 
-In each block every path runs `true` a few times, the paths in random order; a block's figure is the median of its actions.
-`gvisor` is what an action costs by runsc exec; `runsc exec` is the bare command, which neither tells a timeout, nor kills what
-detached, nor says how the program ended apart from itself. Exit code 1 when the guest is not at least ten times as fast as
-`gvisor`, by the lower end of the interval.
+In each block every path runs its action a few times, the paths in random order; a block's figure is the median of its actions.
+
+    gvisor               `true` by `runsc exec`, as the contract wants it: its timeout, its end, what it left
+    runsc exec           the bare command, which does none of that
+    gvisor+guest         `true` by the guest
+    in a session         a shell command in the session of a rollout, which is what an agent's step is
+    inside               a program in the sandbox that starts `true` itself: gVisor's own price, which no path can go below
+
+Exit code 1 when a step by the guest is not at least ten times as fast as either way of `runsc exec`, by the lower ends of the
+intervals.
 """
 
 import argparse
@@ -33,7 +39,15 @@ PLAIN, GUEST = "gvisor", "gvisor+guest"
 BARE = "runsc exec"
 SESSION = f"{GUEST}, in a session"
 NAMES = (PLAIN, BARE, GUEST, SESSION)
+INSIDE = "inside"
 TRUE = Exec(("true",))
+SPAWN = """
+import os, sys, time
+for _ in range(int(sys.argv[1])):
+    begun = time.perf_counter()
+    os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
+    print(time.perf_counter() - begun)
+"""
 
 Run = Callable[[], Awaitable[None]]
 
@@ -56,6 +70,13 @@ def bare(box: Sandbox) -> Run:
     return run
 
 
+async def inside(box: Sandbox, count: int) -> float:
+    """The median seconds that the sandbox itself takes to start and end a program."""
+    seen = await box.run(["python3", "-c", SPAWN, str(count)])
+    assert seen.ok, seen.text
+    return statistics.median(float(line) for line in seen.stdout.split())
+
+
 async def block(run: Run, count: int) -> float:
     """The median seconds of so many actions."""
     seen: list[float] = []
@@ -67,7 +88,7 @@ async def block(run: Run, count: int) -> float:
 
 
 async def measured(blocks: int, count: int, image: str) -> tuple[dict[str, list[float]], dict[str, str]]:
-    seen: dict[str, list[float]] = {name: [] for name in NAMES}
+    seen: dict[str, list[float]] = {name: [] for name in (*NAMES, INSIDE)}
     async with AsyncExitStack() as held:
         boxes: dict[str, Sandbox] = {}
         versions: dict[str, str] = {}
@@ -82,8 +103,8 @@ async def measured(blocks: int, count: int, image: str) -> tuple[dict[str, list[
             SESSION: in_box(boxes[GUEST], Shell(":", session="main")),
         }
         for number in range(blocks + 1):  # the first is a warm-up and is not kept
-            for name in random.sample(NAMES, len(NAMES)):
-                took_s = await block(runs[name], count)
+            for name in random.sample([*seen], len(seen)):
+                took_s = await (inside(boxes[GUEST], count) if name == INSIDE else block(runs[name], count))
                 if number:
                     seen[name].append(took_s)
     return seen, versions
@@ -105,8 +126,8 @@ def main() -> int:
     seed = random.randrange(1 << 32)
     random.seed(seed)
     seen, versions = asyncio.run(measured(given.blocks, given.actions, given.image))
-    found = {than: {name: times_as_fast(seen, name, than) for name in NAMES} for than in (PLAIN, BARE)}
-    for name in NAMES:
+    found = {than: {name: times_as_fast(seen, name, than) for name in seen} for than in (PLAIN, BARE)}
+    for name in seen:
         median_ms = 1000 * statistics.median(seen[name])
         print(f"{name:28} {median_ms:8.2f} ms   {found[PLAIN][name]} x {PLAIN}   {found[BARE][name]} x bare {BARE}")
     if given.out:
@@ -116,8 +137,8 @@ def main() -> int:
         record = {"seed": seed, "versions": versions, "blocks": given.blocks, "actions": given.actions}
         given.out.parent.mkdir(parents=True, exist_ok=True)
         given.out.write_text(json.dumps({**record, "times_as_fast_as": ratios, "seconds": seen}, indent=1) + "\n")
-    low = found[PLAIN][GUEST].low
-    return int(low is None or low < PROMISE)
+    lows = [found[than][SESSION].low for than in (PLAIN, BARE)]
+    return int(any(low is None or low < PROMISE for low in lows))
 
 
 if __name__ == "__main__":
