@@ -116,6 +116,31 @@ def test_a_full_disk_is_the_sandboxs_own_and_it_lives_on() -> None:
     run(scenario)
 
 
+def test_a_limit_of_processes_strikes_the_action_and_cannot_be_lifted_from_inside() -> None:
+    async def scenario() -> None:
+        async with connect("gvisor+guest") as substrate:
+            if "pids" not in (await substrate.probe()).limits:
+                pytest.skip("this runsc has no groups of its own")
+            async with Sandbox(substrate, Spec(limits=Limits(pids=16)), timeout_s=60) as box:
+                seen = await box.run("for i in $(seq 64); do sleep 60 & done")
+                assert seen.end is End.OUT_OF_PIDS
+                assert (await box.run(["true"])).end is End.OUT_OF_PIDS  # what it left is still there
+                handle = await substrate.create(
+                    Spec(limits=Limits(pids=16)), deadline_s=50, lease_s=60, labels={}, request_id="other"
+                )
+                await handle.ready()
+                tried = (
+                    "ls /sys/fs/cgroup; mount -t cgroup2 none /mnt || mount -t cgroup none /mnt; find / -xdev -name 'pids.max'"
+                )
+                seen = await handle.run(Exec(("sh", "-c", tried)))
+                assert seen.stdout == b""
+                bomb = await handle.run(Exec(("sh", "-c", "b() { b | b & }; b; sleep 2"), timeout_s=20))
+                assert not bomb.ok or bomb.still_running
+                await handle.close()
+
+    run(scenario)
+
+
 # ---- what is missing
 
 

@@ -62,6 +62,14 @@ def test_the_flags_are_those_that_this_runsc_knows() -> None:
     assert made(upper=Path("/upper.tar"))["annotations"] == {"dev.gvisor.tar.rootfs.upper": "/upper.tar"}
 
 
+def test_processes_are_counted_by_the_guest_on_gvisors_own_groups() -> None:
+    spec = Spec(limits=Limits(pids=10))
+    config = made(spec=spec, guest=Path("/guest"))
+    assert config["process"]["args"][-2:] == ["-n", f"/sys/fs/cgroup/{bundle.ID}:12"]
+    assert "/sys/fs/cgroup" in [mount["destination"] for mount in config["mounts"]]
+    assert "--in-sandbox-cgroup=v2" in bundle.flags(Start(spec=spec, image=IMAGE), CURRENT, grouped=False)
+
+
 def test_processor_time_is_a_quota_of_the_group() -> None:
     config = bundle.config(Start(spec=Spec(limits=Limits(cpus=1.5)), image=IMAGE), "/layer/root", "/group")
     assert config["linux"]["cgroupsPath"] == "/group"

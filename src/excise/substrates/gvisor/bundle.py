@@ -11,6 +11,8 @@ from excise.storage.image import Image
 from excise.substrates.gvisor.program import Runsc
 
 GUEST = "/.excise-guest"
+ID = "sandbox"
+"""Each container is alone in its state directory, so all have the same name."""
 HOSTNAME = "localhost"
 """A name that every image's /etc/hosts knows: programs that look their own host's name up find it without a network."""
 # Whoever adopts a process reaps it; the mark keeps it from being taken for one that an action left.
@@ -26,6 +28,8 @@ _CAPABILITIES = tuple(
 _DESCRIPTORS = {"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 1 << 19}
 MEMORY = ("/dev/shm", "/tmp")  # noqa: S108 - the sandbox's own
 """Where each sandbox has an empty file system of its own, which no snapshot keeps."""
+_GROUPS = "/sys/fs/cgroup"
+_OURS = 2
 _PERIOD_US = 100_000
 _LEAST_QUOTA_US = 1_000  # the kernel takes no less
 _KERNELS = frozenset({"proc", "sys", "dev"})
@@ -74,7 +78,7 @@ def config(start: Start, root: str, group: str | None) -> dict[str, Any]:
     argv = ("sh", "-c", _PID_1)
     if start.guest is not None:
         # gVisor lets anybody kill PID 1; the guest holds one capability more, to keep what it starts from doing so.
-        argv = (GUEST, "-u", *(("-d",) if limits.disk_bytes is not None else ()))
+        argv = (GUEST, "-u", *(("-d",) if limits.disk_bytes is not None else ()), *_processes(limits))
     first = process(argv, environment(start))
     if start.guest is not None:
         first["capabilities"] = dict.fromkeys(first["capabilities"], (*_CAPABILITIES, "CAP_SYS_ADMIN"))
@@ -104,6 +108,8 @@ def _mounts(start: Start) -> list[dict[str, Any]]:
     ]
     made += [_bind(source, target, read_only=True) for source, target in start.image.binds]
     made += [_bind(mount.source, mount.target, read_only=mount.read_only) for mount in start.spec.mounts]
+    if start.spec.limits.pids is not None:
+        made.append({"destination": _GROUPS, "type": "cgroup", "source": "cgroup"})
     if start.guest is not None:
         made.append(_bind(str(start.guest), GUEST, read_only=True))
     return made
@@ -118,6 +124,11 @@ def _bind(source: str, target: str, *, read_only: bool) -> dict[str, Any]:
     }
 
 
+def _processes(limits: Limits) -> tuple[str, ...]:
+    """The guest sets it itself, on gVisor's own groups; it and the runner that waits for an action are not the sandbox's."""
+    return () if limits.pids is None else ("-n", f"{_GROUPS}/{ID}:{limits.pids + _OURS}")
+
+
 def _size(limits: Limits) -> list[str]:
     return [] if limits.disk_bytes is None else [f"size={limits.disk_bytes}"]
 
@@ -128,6 +139,8 @@ def flags(start: Start, runsc: Runsc, *, grouped: bool) -> tuple[str, ...]:
     made = [f"--overlay2=root:memory{size}" if runsc.sizes else "--overlay"]
     if start.upper is not None:
         made.append("--allow-rootfs-tar-annotation")
+    if start.spec.limits.pids is not None:
+        made.append("--in-sandbox-cgroup=v2")
     if not grouped:
         made.append("--ignore-cgroups")
     return tuple(made)

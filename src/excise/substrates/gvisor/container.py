@@ -25,12 +25,10 @@ from excise.storage.background import in_thread
 from excise.storage.pins import Pin
 from excise.substrate import Capabilities, Change
 from excise.substrates.gvisor import bundle, changes, groups
-from excise.substrates.gvisor.bundle import Start
+from excise.substrates.gvisor.bundle import ID, Start
 from excise.substrates.gvisor.program import Runsc
 
 _VERB_S = 60.0
-_ID = "sandbox"
-"""Each container is alone in its state directory, so all have the same name."""
 
 
 class Container:
@@ -85,7 +83,7 @@ class Container:
 
     def _run(self, *options: str) -> tuple[str, ...]:
         flags = bundle.flags(self.start, self._runsc, grouped=self._group is not None)
-        words = (*flags, "run", f"--bundle={self._directory}/bundle", *options, _ID)
+        words = (*flags, "run", f"--bundle={self._directory}/bundle", *options, ID)
         return self._runsc.argv(self._state, *words, log=self._log)
 
     async def run(self) -> None:
@@ -112,7 +110,7 @@ class Container:
 
     async def verb(self, name: str, *options: str) -> None:
         """One of runsc's verbs. SandboxLost if it fails: nothing that lives refuses these."""
-        argv = self._runsc.argv(self._state, *name.split(), *options, _ID, log=self._log)
+        argv = self._runsc.argv(self._state, *name.split(), *options, ID, log=self._log)
         seen = await self._host.run(Exec(argv, env=_environment(), timeout_s=_VERB_S, merge=True))
         if not seen.ok:
             raise SandboxLost(f"`runsc {name}` failed: {self.last_words(seen.text)}")
@@ -149,7 +147,7 @@ class Container:
         # By a file, which only we can read: whoever is on this machine can read a command line, and the variables hold secrets.
         path = self._directory / f"exec-{os.urandom(8).hex()}.json"
         path.write_bytes(msgspec.json.encode(process))
-        argv = self._runsc.argv(self._state, "exec", f"--process={path}", _ID)
+        argv = self._runsc.argv(self._state, "exec", f"--process={path}", ID)
         outer = Exec(argv, env=_environment(), merge=action.merge, keep=action.keep)
         try:
             began = await self._host.begin(outer, interactive=True)

@@ -157,9 +157,9 @@ class GvisorGuestSubstrate(Gvisor[GvisorGuestHandle]):
         return await super().probe()
 
     def _able(self, runsc: Runsc, common: Capabilities) -> Capabilities:
-        sized = ("disk_bytes",) if runsc.sizes else ()
+        own = [name for name, able in (("disk_bytes", runsc.sizes), ("pids", runsc.counts)) if able]
         found = msgspec.structs.replace(common, sessions=True, pty=True, ports=True, signals=True, guest_clock=True)
-        return with_limits(found, *sized)
+        return with_limits(found, *own)
 
     async def _begin(self, container: Container, id: str, snapshot: Snapshot | None, lease_s: float) -> GvisorGuestHandle:
         async def dispose() -> None:

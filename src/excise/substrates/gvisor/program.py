@@ -40,6 +40,11 @@ class Runsc(msgspec.Struct, frozen=True):
         """What a sandbox wrote can be had as a tar, and be begun with."""
         return "allow-rootfs-tar-annotation" in self.flags
 
+    @property
+    def counts(self) -> bool:
+        """gVisor's own control groups hold a sandbox to so many processes."""
+        return "in-sandbox-cgroup" in self.flags
+
     def argv(self, state: Path, *words: str, log: Path | None = None) -> tuple[str, ...]:
         """The command line of one of its verbs; `state` is where it keeps what it knows of the sandbox."""
         told = () if log is None else (f"--log={log}",)
