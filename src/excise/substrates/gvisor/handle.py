@@ -5,7 +5,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable
 
 from excise.action import Action, Batch, Command, Exec, Observation, Shell
 from excise.adoption import require_adoption
-from excise.errors import CreateError, SandboxLost, Unsupported
+from excise.errors import CreateError, SandboxLost
 from excise.guestless.actions import Actions
 from excise.guestless.inside import Inside, Start
 from excise.guestless.process import GuestlessProcess
@@ -47,6 +47,8 @@ class GvisorHandle(Undeclared):
         self._lease_s = lease_s
         self._on_close = on_close
         self._readiness = Readiness()
+        self._stepped = snapshot is None and bool(self._spec.all_steps())
+        """Steps are still to be run."""
         self._closing: asyncio.Task[None] | None = None
         self._enter(container)
 
@@ -63,6 +65,9 @@ class GvisorHandle(Undeclared):
             self._check_open()
             await self._make_workdir()
             await self._readiness.reach(self, self._spec, lambda: (self._left_to_do(), None))
+            if self._stepped and self._capabilities.diff:
+                await self._container.mark()  # what the steps wrote is the start
+            self._stepped = False
 
     def _left_to_do(self) -> Spec:
         return self._spec if self._begun_with is None else self._spec.with_steps(())
@@ -89,6 +94,7 @@ class GvisorHandle(Undeclared):
             self._check_open()
             require_adoption(self._spec, spec, self._capabilities, self._address)
             self._spec = spec
+            self._stepped = self._stepped or bool(spec.all_steps())
             self._readiness.adopt()
 
     # ---- actions
@@ -161,7 +167,7 @@ class GvisorHandle(Undeclared):
                 raise
             live, before = self._actions.let_go(), self._container
             self._enter(made)
-            self._begun_with = snapshot
+            self._begun_with, self._stepped = snapshot, False
             try:
                 await finish(_ended(before, live))
                 await self._make_workdir()
@@ -173,11 +179,6 @@ class GvisorHandle(Undeclared):
     async def diff(self, since: Snapshot | None, *, contents: bool = False) -> tuple[Change, ...]:
         self._require("diff")
         self._check_open()
-        if since is None and self._begun_with is None and self._spec.all_steps():
-            raise Unsupported(
-                f"{self._address} cannot tell what the spec's steps changed from what came after: "
-                "fork the sandbox and work in the fork, or compare with a snapshot"
-            )
         base = None if since is None else self._maker.states.upper(since, self._container.start.image.key)
         return await self._container.changes(base, contents=contents)
 
