@@ -14,7 +14,7 @@ MACHINES  := $(if $(COMPILER),$(HOST)) $(if $(shell command -v $(OTHER)-linux-gn
 tools      = $(if $(filter $(HOST),$(1)),,$(1)-linux-gnu-)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup consumers substrates substrates-down results measure test lint native programs clean
+.PHONY: help setup consumers substrates substrates-down runsc results measure test lint native programs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ consumers: setup ## what the tests of programs over the seam need besides: mini-
 # What it starts outlives make; what it builds is kept outside of the repository, by version.
 substrates: $(STAMPS)/user programs ## as root: a Docker daemon and a real Kubernetes cluster of one node, brought up or mended
 	@$(BIN)/python -m cluster up
+
+runsc: $(STAMPS)/user ## gVisor's runsc, built from the Go proxy into the cache if it is not there; prints where it is
+	@$(BIN)/python -m cluster runsc
 
 substrates-down: $(STAMPS)/user ## remove that cluster, and that daemon if it was not there before
 	@$(BIN)/python -m cluster down

@@ -1,4 +1,4 @@
-"""python -m cluster up | down | build | kubeconfig"""
+"""python -m cluster up | down | build | runsc | kubeconfig"""
 
 import fcntl
 import os
@@ -7,11 +7,15 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from cluster import runsc
 from cluster.binaries import programs
 from cluster.down import down
 from cluster.errors import ClusterError
 from cluster.places import Places, places
 from cluster.up import up
+
+_BUILDS = (["build"], ["runsc"])
+"""Need no root: what they make is a file in the cache."""
 
 
 @contextmanager
@@ -29,15 +33,18 @@ def main(words: list[str], here: Places) -> int:
     if words == ["kubeconfig"]:
         print(here.kubeconfig)
         return 0
-    if words not in (["up"], ["down"], ["build"]):
+    if words not in (["up"], ["down"], *_BUILDS):
         print(__doc__, file=sys.stderr)
         return 2
-    if words != ["build"] and os.geteuid() != 0:
+    if words not in _BUILDS and os.geteuid() != 0:
         print("make substrates: a cluster takes root: try again as root", file=sys.stderr)
         return 1
     try:
         if words == ["build"]:
             programs()
+            return 0
+        if words == ["runsc"]:
+            print(runsc.program())
             return 0
         here.run.parent.mkdir(parents=True, exist_ok=True)
         with _alone(here.run.parent):

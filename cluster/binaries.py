@@ -1,15 +1,11 @@
 """Kubernetes' programs, and etcd: built once from the Go modules that kubernetes/go.mod names, and kept by version."""
 
 import hashlib
-import os
 import re
-import shutil
-import subprocess
-import tempfile
 import time
 from pathlib import Path
 
-from cluster.errors import ClusterError
+from cluster import go
 from cluster.places import cache
 
 _OF_KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet")
@@ -17,8 +13,6 @@ PROGRAMS = {**{name: f"k8s.io/kubernetes/cmd/{name}" for name in _OF_KUBERNETES}
 """Each one's name, and the package it is."""
 MODULE = Path(__file__).parent / "kubernetes"
 _VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-_OLDEST_GO = (1, 21)
-"""The first that fetches the Go release which a module asks for, from the module proxy."""
 
 
 def version() -> str:
@@ -35,38 +29,17 @@ def _key() -> str:
 
 
 def programs() -> Path:
-    """The directory that holds all of them, built now if it is not there. It gets its name last, so it is never half full."""
-    directory = cache() / _key()
-    if all(os.access(directory / name, os.X_OK) for name in PROGRAMS):
-        return directory
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(dir=directory.parent, prefix=".building-"))
-    try:
-        _build(building)
-        shutil.rmtree(directory, ignore_errors=True)
-        building.chmod(0o755)
-        building.rename(directory)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
-    return directory
+    """The directory that holds all of them, built now if it is not there."""
+    return go.made(cache() / _key(), tuple(PROGRAMS), _build)
 
 
 def _build(out: Path) -> None:
-    go = _go()
+    go.tool()  # said before anything else is
     number = version()
     print(f"building Kubernetes {number} into {out.parent}: once, 5 to 15 minutes on 2 cores", flush=True)
     for done, (name, package) in enumerate(PROGRAMS.items(), 1):
         began = time.monotonic()
-        built = subprocess.run(
-            [go, "build", "-trimpath", "-ldflags", _link_flags(number), "-o", str(out / name), package],
-            cwd=MODULE,
-            env={**os.environ, "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "auto"},
-            stderr=subprocess.PIPE,
-            text=True,
-            check=False,
-        )
-        if built.returncode:
-            raise ClusterError(f"{name} could not be built; the Go tool says: {built.stderr.strip()[-2000:]}")
+        go.build(MODULE, package, out / name, _link_flags(number))
         print(f"  {done} of {len(PROGRAMS)}: {name} in {time.monotonic() - began:.0f} s", flush=True)
 
 
@@ -77,18 +50,3 @@ def _link_flags(number: str) -> str:
     return " ".join(
         ["-s", "-w", *(f"-X {package}.{name}={value}" for package in _VERSION_PACKAGES for name, value in values.items())]
     )
-
-
-def _go() -> str:
-    """A Go tool that is new enough to fetch the one the module needs."""
-    go = shutil.which("go")
-    if go is None:
-        raise ClusterError(
-            "no Go tool is on PATH: install Go 1.21 or newer (Debian 12's golang is too old; its backports have golang-1.2x) "
-            "and try again"
-        )
-    said = subprocess.run([go, "version"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"go(\d+)\.(\d+)", said)
-    if found is None or (int(found[1]), int(found[2])) < _OLDEST_GO:
-        raise ClusterError(f"{go} is too old ({said.strip()}): put Go 1.21 or newer first on PATH and try again")
-    return go

@@ -75,7 +75,7 @@ int confine_self(const struct confinement *confinement)
             return (int)result;
     }
     result = sys(SYS_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-    if (result < 0)
+    if (result < 0 && result != -EINVAL) /* a kernel that does not know the word has none to clear */
         return (int)result;
     result = confine_bounding_set(confinement->capabilities);
     if (result < 0)

@@ -23,6 +23,9 @@ uint64_t confine_default_capabilities(void);
  * (2 to 5) may call that: its flags lie in memory, where no filter can look, so sandboxed code must never. NULL: nobody may. 0 or -errno. */
 int confine_build_filter(struct sock_fprog *program, const uint32_t *key);
 
+/* One that allows all but a signal to the first process, by any way there is: for a kernel that lets it be killed from inside. 0 or -errno. */
+int confine_build_guard(struct sock_fprog *program);
+
 /* Drops all but these from the bounding set. Done once by PID 1, which loses nothing by it since it never executes anything, it spares every runner the
  * drops: they inherit it. Needs CAP_SETPCAP. 0 or -errno. */
 int confine_bounding_set(uint64_t capabilities);

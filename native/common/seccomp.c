@@ -4,10 +4,12 @@
 #include "common/seccomp_calls.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/netlink.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,14 +89,44 @@ static const struct rule socketpair_rules[] = {{SECCOMP_RET_ALLOW, {{IS, 0, AF_U
 /* The first process is the guest. Where there is more than one user, its ids refuse this too, and those of its runners. */
 static const struct rule prlimit_rules[] = {{REFUSE(EPERM), {{IS, 0, 1}}}, {SECCOMP_RET_ALLOW, {{0}}}};
 
-/* The verdict of a call with rules is VERDICT_RULES plus its place here. */
+/* The guard's: the first process, by its number, as a group, and as whom a descriptor tells of its events, by whatever signal one likes. */
+static const struct rule first_rules[] = {{REFUSE(EPERM), {{IS, 0, 1}}}, {SECCOMP_RET_ALLOW, {{0}}}};
+static const struct rule group_rules[] = {{REFUSE(EPERM), {{IS, 1, 1}}}, {SECCOMP_RET_ALLOW, {{0}}}};
+static const struct rule owner_rules[] = {
+    {REFUSE(EPERM), {{IS, 1, F_SETOWN}, {IS, 2, 1}}},
+    {REFUSE(EPERM), {{IS, 1, F_SETOWN}, {IS, 2, 0xffffffff}}},
+    {REFUSE(EPERM), {{IS, 1, F_SETOWN_EX}}}, /* these three take a pointer, where a filter cannot look */
+    {SECCOMP_RET_ALLOW, {{0}}},
+};
+static const struct rule owner_ioctl_rules[] = {
+    {REFUSE(EPERM), {{IS, 1, FIOSETOWN}}},
+    {REFUSE(EPERM), {{IS, 1, SIOCSPGRP}}},
+    {SECCOMP_RET_ALLOW, {{0}}},
+};
+
+/* The verdict of a call with rules is VERDICT_RULES plus its place here; from GUARD on, only the guard's. */
+enum { GUARD = 7 };
 static const struct {
     uint16_t call;
     const struct rule *rules;
 } seccomp_ruled[] = {
-    {__NR_clone, clone_rules}, {__NR_unshare, unshare_rules}, {__NR_personality, personality_rules},
-    {__NR_ioctl, ioctl_rules}, {__NR_socket, socket_rules},   {__NR_socketpair, socketpair_rules},
+    {__NR_clone, clone_rules},
+    {__NR_unshare, unshare_rules},
+    {__NR_personality, personality_rules},
+    {__NR_ioctl, ioctl_rules},
+    {__NR_socket, socket_rules},
+    {__NR_socketpair, socketpair_rules},
     {__NR_prlimit64, prlimit_rules},
+    {__NR_kill, first_rules},
+    {__NR_tkill, first_rules},
+    {__NR_tgkill, first_rules},
+    {__NR_rt_sigqueueinfo, first_rules},
+    {__NR_rt_tgsigqueueinfo, first_rules},
+    {__NR_pidfd_open, first_rules},
+    {__NR_prlimit64, prlimit_rules},
+    {__NR_setpgid, group_rules},
+    {__NR_fcntl, owner_rules},
+    {__NR_ioctl, owner_ioctl_rules},
 };
 
 /* Writes from the last instruction to the first, since jumps only lead forward: whatever is jumped to has been written. The length is what installing costs (the kernel
@@ -259,20 +291,14 @@ static void mark(uint8_t *verdicts, const uint16_t *calls, size_t count, uint8_t
         verdicts[calls[i]] = verdict;
 }
 
-int confine_build_filter(struct sock_fprog *program, const uint32_t *key)
+/* Takes on the program for these verdicts. 0 or -errno. */
+static int build(const uint8_t verdicts[CALLS], const uint32_t *key, struct sock_fprog *program)
 {
-    uint8_t verdicts[CALLS] = {0};
     struct sock_filter *filter = malloc(BPF_MAXINSNS * sizeof *filter);
     int length;
 
     if (!filter)
         return -ENOMEM;
-    mark(verdicts, seccomp_allowed, sizeof seccomp_allowed / sizeof *seccomp_allowed, VERDICT_ALLOW);
-    mark(verdicts, seccomp_refused, sizeof seccomp_refused / sizeof *seccomp_refused, VERDICT_EPERM);
-    for (size_t i = 0; i < sizeof seccomp_ruled / sizeof *seccomp_ruled; i++)
-        verdicts[seccomp_ruled[i].call] = (uint8_t)(VERDICT_RULES + i);
-    if (key)
-        verdicts[__NR_clone3] = VERDICT_KEY;
     length = seccomp_compile(verdicts, CALLS, key, filter, BPF_MAXINSNS);
     if (length < 0) {
         free(filter);
@@ -281,4 +307,31 @@ int confine_build_filter(struct sock_fprog *program, const uint32_t *key)
     filter = realloc(filter, (size_t)length * sizeof *filter); /* smaller: it cannot fail */
     *program = (struct sock_fprog){.len = (unsigned short)length, .filter = filter};
     return 0;
+}
+
+static void mark_ruled(uint8_t *verdicts, size_t first, size_t end)
+{
+    for (size_t i = first; i < end; i++)
+        verdicts[seccomp_ruled[i].call] = (uint8_t)(VERDICT_RULES + i);
+}
+
+int confine_build_filter(struct sock_fprog *program, const uint32_t *key)
+{
+    uint8_t verdicts[CALLS] = {0};
+
+    mark(verdicts, seccomp_allowed, sizeof seccomp_allowed / sizeof *seccomp_allowed, VERDICT_ALLOW);
+    mark(verdicts, seccomp_refused, sizeof seccomp_refused / sizeof *seccomp_refused, VERDICT_EPERM);
+    mark_ruled(verdicts, 0, GUARD);
+    if (key)
+        verdicts[__NR_clone3] = VERDICT_KEY;
+    return build(verdicts, key, program);
+}
+
+int confine_build_guard(struct sock_fprog *program)
+{
+    uint8_t verdicts[CALLS];
+
+    memset(verdicts, VERDICT_ALLOW, sizeof verdicts);
+    mark_ruled(verdicts, GUARD, sizeof seccomp_ruled / sizeof *seccomp_ruled);
+    return build(verdicts, NULL, program);
 }

@@ -26,11 +26,13 @@ _OURS: dict[str, str] = {
     "runc": "excise.substrates.command:runc",
     "docker": "excise.substrates.docker:DockerSubstrate",
     "kubernetes": "excise.substrates.kubernetes:KubernetesSubstrate",
+    "gvisor": "excise.substrates.gvisor:GvisorSubstrate",
 }
 _WITH_GUEST: dict[str, str] = {
     "chroot": "excise.substrates.chroot:ChrootGuestSubstrate",
     "docker": "excise.substrates.docker:DockerGuestSubstrate",
     "kubernetes": "excise.substrates.kubernetes:KubernetesGuestSubstrate",
+    "gvisor": "excise.substrates.gvisor:GvisorGuestSubstrate",
 }
 _WRAPPERS: dict[str, str] = {"pool": "excise.substrates.pool:Pool", "hosted": "excise.substrates.hosted:HostedSubstrate"}
 _REMOTE = "excise.substrates.remote:RemoteSubstrate"

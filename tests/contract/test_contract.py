@@ -26,6 +26,8 @@ ADDRESSES = (
     "docker+guest",
     "kubernetes",
     "kubernetes+guest",
+    "gvisor",
+    "gvisor+guest",
     "bubblewrap",
     "runc",
     "pool:namespace",

@@ -37,10 +37,11 @@ def program(tmp_path_factory: pytest.TempPathFactory, must_work: Callable[[str, 
 
 
 @pytest.fixture(scope="module")
-def box(runs_here: Callable[[str], None], program: Path) -> Generator[Sandbox]:
-    """A namespace sandbox with limits, and the attempts in it."""
-    runs_here("namespace")
-    with Sandbox("namespace", Spec(image="host"), timeout_s=60) as sandbox:
+def box(request: pytest.FixtureRequest, runs_here: Callable[[str], None], program: Path) -> Generator[Sandbox]:
+    """A sandbox of the module's ADDRESS, of namespace if it names none, and the attempts in it."""
+    address = getattr(request.module, "ADDRESS", "namespace")
+    runs_here(address)
+    with Sandbox(address, Spec(image="host"), timeout_s=60) as sandbox:
         sandbox.write(INSIDE, program.read_bytes(), mode=0o755)
         yield sandbox
 

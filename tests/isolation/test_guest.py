@@ -122,17 +122,17 @@ def test_the_forger_can_forge_where_the_shell_is_an_ordinary_one(box: Sandbox) -
     assert "mem" in seen.text
 
 
-@pytest.mark.parametrize(
-    "trick",
-    [
-        "exit() { builtin true; }; return() { builtin true; }; false",
-        "printf() { :; }; echo() { :; }; read() { :; }; eval() { :; }; false",
-        "PROMPT_COMMAND=true; BASH_ENV=/dev/null; false",
-        "exec 2>&1 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; false",
-        "for fd in /proc/$$/fd/*; do { printf '\\0\\0\\0\\0'; echo 0; } > $fd; done 2>/dev/null; false",
-        "(kill -STOP $$; sleep 0.2; kill -CONT $$) & false",
-    ],
-)
+TRICKS = [
+    "exit() { builtin true; }; return() { builtin true; }; false",
+    "printf() { :; }; echo() { :; }; read() { :; }; eval() { :; }; false",
+    "PROMPT_COMMAND=true; BASH_ENV=/dev/null; false",
+    "exec 2>&1 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; false",
+    "for fd in /proc/$$/fd/*; do { printf '\\0\\0\\0\\0'; echo 0; } > $fd; done 2>/dev/null; false",
+    "(kill -STOP $$; sleep 0.2; kill -CONT $$) & false",
+]
+
+
+@pytest.mark.parametrize("trick", TRICKS)
 def test_a_session_says_what_its_command_ended_with(trick: str, box: Sandbox) -> None:
     """Functions named like what a shell uses, closed descriptors, writes to all of them: the command failed all the same."""
     seen = box.run(trick, session=f"trick-{abs(hash(trick))}")

@@ -11,11 +11,12 @@ from excise.sync import Sandbox, connect
 
 
 @pytest.fixture(scope="module")
-def pair(runs_here: Callable[[str], None]) -> Generator[tuple[Sandbox, Sandbox]]:
-    """From one launcher."""
-    runs_here("namespace")
+def pair(request: pytest.FixtureRequest, runs_here: Callable[[str], None]) -> Generator[tuple[Sandbox, Sandbox]]:
+    """Of the module's ADDRESS, of one launcher if it names none."""
+    address = getattr(request.module, "ADDRESS", "namespace")
+    runs_here(address)
     with (
-        connect("namespace") as substrate,
+        connect(address) as substrate,
         Sandbox(substrate, Spec(image="host"), timeout_s=60) as first,
         Sandbox(substrate, Spec(image="host"), timeout_s=60) as second,
     ):

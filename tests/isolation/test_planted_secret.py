@@ -64,7 +64,7 @@ def found(address: str, needle: str) -> str:
     return asyncio.run(look())
 
 
-@pytest.mark.parametrize("address", ["chroot", "chroot+guest", "bubblewrap", "runc", "docker"])
+@pytest.mark.parametrize("address", ["chroot", "chroot+guest", "bubblewrap", "runc", "docker", "gvisor", "gvisor+guest"])
 def test_a_planted_secret_is_not_found_from_inside(address: str, needle: str, runs_here: Callable[[str], None]) -> None:
     runs_here(address)
     assert found(address, needle) == ""

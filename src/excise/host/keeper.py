@@ -56,6 +56,9 @@ def _make_place(request: dict[str, Any]) -> Place:
     plan = request["root"]
     if plan is None:
         return Place(None, request["workdir"])
+    if "layer" in plan:  # its processes stay outside of it: they are a runtime's
+        root.build_layer(request["directory"], plan)
+        return Place(None, request["workdir"])
     limited = plan["disk_bytes"] is not None or plan["inodes"] is not None
     return Place(root.build(request["directory"], plan), request["workdir"], limited=limited)
 

@@ -49,13 +49,7 @@ def build(directory: str, plan: dict[str, Any]) -> str:
         if plan[name] is not None
     )
     mount("tmpfs", directory, "tmpfs", MS_NOSUID | MS_NODEV, f"mode=0755{size}")
-    root, upper, work = (f"{directory}/{name}" for name in ("root", "upper", "work"))
-    for path in (root, upper, work):
-        os.mkdir(path)
-    options = f"lowerdir={_escaped(plan['lower'])},upperdir={_escaped(upper)},workdir={_escaped(work)}"
-    if in_user_namespace:
-        options += ",userxattr"
-    mount("overlay", root, "overlay", 0, options)
+    root = _overlay(directory, plan["lower"], in_user_namespace=in_user_namespace)
     for source, inside in plan["binds"]:
         _show(source, led(root, inside))
     for name in _DEVICES:
@@ -65,6 +59,31 @@ def build(directory: str, plan: dict[str, Any]) -> str:
         path = led(root, inside)
         os.makedirs(path, exist_ok=True)
         os.chmod(path, mode)
+    return root
+
+
+def build_layer(directory: str, plan: dict[str, Any]) -> str:
+    """The image as a place that may be written to, for a runtime that shows it to its sandbox; the image itself never is."""
+    in_user_namespace = enter_namespaces((0, 0))
+    layer = f"{directory}/layer"
+    os.mkdir(layer, 0o700)
+    mount("tmpfs", layer, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
+    root = _overlay(layer, plan["layer"], in_user_namespace=in_user_namespace)
+    for inside, mode in plan["directories"]:
+        path = led(root, inside)
+        if not os.path.isdir(path):
+            os.makedirs(path)
+            os.chmod(path, mode)
+    return root
+
+
+def _overlay(directory: str, lower: str, *, in_user_namespace: bool) -> str:
+    """`lower` with a layer over it that is written to, at `directory`/root."""
+    root, upper, work = (f"{directory}/{name}" for name in ("root", "upper", "work"))
+    for path in (root, upper, work):
+        os.mkdir(path)
+    options = f"lowerdir={_escaped(lower)},upperdir={_escaped(upper)},workdir={_escaped(work)}"
+    mount("overlay", root, "overlay", 0, f"{options},userxattr" if in_user_namespace else options)
     return root
 
 

@@ -37,7 +37,7 @@ class Sandboxes(Generic[H]):
         return await self._requests.once(request_id, deadline_s, lambda: self._make(make))
 
     async def _make(self, make: Callable[[Path], Awaitable[H]]) -> H:
-        directory = state_dir() / f"{self._kind}-{owner_of(os.getpid())}-{uuid.uuid4().hex[:12]}"
+        directory = self.place()
         with ExitStack() as spare:
             try:
                 for _ in range(_TO_REMOVE):  # or what was made could not be looked into, and would be left
@@ -50,6 +50,10 @@ class Sandboxes(Generic[H]):
                 if isinstance(error, OSError):
                     raise CreateError(f"no sandbox could be made in {directory.parent}: {error.strerror}") from None
                 raise
+
+    def place(self) -> Path:
+        """A directory that is not there yet, named after its owner: whoever makes it removes it, or `collect` does."""
+        return state_dir() / f"{self._kind}-{owner_of(os.getpid())}-{uuid.uuid4().hex[:12]}"
 
     def forget(self, handle: H) -> None:
         """A closed sandbox's request may be made anew."""

@@ -15,6 +15,7 @@ from excise.guestless.inside import Inside, Start
 from excise.guestless.tar import download, upload
 from excise.handles import Readiness, Undeclared, environment, finish, run_batch
 from excise.host.directories import remove
+from excise.host.exec_wire import CommandWire
 from excise.host.handle import HostHandle
 from excise.host.process import HostProcess
 from excise.spec import Spec
@@ -22,7 +23,6 @@ from excise.storage.users import numbers
 from excise.substrate import Process, require_command
 from excise.substrates.command.direct import DirectActions
 from excise.substrates.command.recipe import Argv, Filling, Recipe
-from excise.substrates.command.wire import CommandWire
 
 _HALF_WAY_S = 10.0
 _EXEC = 'exec "$0" "$@"'
