@@ -21,12 +21,13 @@ def pool_way(measured: Measured, demand: Demand, prices: HostPrices, fresh: Way)
     if found is None:
         return Unmeasured(name=name, reason="claims of a pool over it were not measured: `excise measure --plan warm` does where it can")
     weighed = measured.weighed.get(fresh.address)
-    if weighed is None:
+    each_bytes = None if weighed is None else weighed.each_bytes
+    if each_bytes is None:
         return Unmeasured(
             name=name, reason="what an idle sandbox of it holds was not measured: `python bench/density.py` writes it to a file"
         )
     run, claimed = found
-    held_gib = weighed.each_bytes / GIB
+    held_gib = each_bytes / GIB
     typical = fresh.typical(demand)
     each_start_s = fresh.seconds(fresh.evidence.whole, msgspec.structs.replace(demand, resets=0.0)).starts_s
     per_s = _starts_per_s(demand, typical)
@@ -59,7 +60,7 @@ def pool_way(measured: Measured, demand: Demand, prices: HostPrices, fresh: Way)
         seconds=lambda samples, demand: seconds_of(size, samples, demand),
         pool_size=size,
         making_s=each_start_s,
-        held_bytes=weighed.each_bytes,
+        held_bytes=each_bytes,
         blocks=min(fresh.blocks, claimed.n),
         n=fresh.n,
         notes=(*fresh.notes, "its claims are of another run, in that run's seconds"),

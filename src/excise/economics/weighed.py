@@ -33,11 +33,11 @@ class Weighed(msgspec.Struct, frozen=True, kw_only=True):
     file: str = ""
 
     @property
-    def each_bytes(self) -> float:
-        """The slope where several counts gave one above zero; else the average of the largest count."""
+    def each_bytes(self) -> float | None:
+        """The slope where there were several counts; else the average of the largest. None: it is not told from nothing."""
         largest = max(self.runs, key=lambda run: run.sandboxes)
-        kib = self.slope_kib if self.slope_kib is not None and self.slope_kib > 0 else largest.available_kib_each
-        return max(0.0, kib) * 1024
+        kib = largest.available_kib_each if self.slope_kib is None else self.slope_kib
+        return kib * 1024 if kib > 0 else None
 
     @property
     def most(self) -> int:
