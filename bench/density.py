@@ -115,7 +115,12 @@ async def measured(address: str, counts: list[int], image: str) -> dict[str, Any
         spec = await spec_for(substrate, image)
         await (await one(substrate, spec, 0)).close()
         runs = [await density(substrate, spec, count) for count in counts]
-    return {"address": address, "limits": sorted(LIMITS.asked() & spec.limits.asked()), "runs": runs, "slope_kib": slope_kib(runs)}
+    return {
+        "address": address,
+        "limits": sorted(LIMITS.asked() & spec.limits.asked()),
+        "runs": runs,
+        "slope_kib": slope_kib(runs),
+    }
 
 
 def told(found: dict[str, Any]) -> None:
@@ -152,7 +157,13 @@ def main() -> int:
         every.append(found)
         if given.out:  # after each: what took long is kept whatever becomes of the next
             given.out.parent.mkdir(parents=True, exist_ok=True)
-            whole = {**about, "kernel": platform.release(), "privileged": os.geteuid() == 0, "addresses": every, "failed": failed}
+            whole = {
+                **about,
+                "kernel": platform.release(),
+                "privileged": os.geteuid() == 0,
+                "addresses": every,
+                "failed": failed,
+            }
             given.out.write_text(json.dumps(whole, indent=1) + "\n")
     return 1 if failed else 0
 

@@ -2,8 +2,8 @@
 
     python bench/observe.py ADDRESS ... [--image excise/base] [--out FILE]
 
-Two sandboxes of one substrate live side by side. One leaves marks (a process, a file, a segment, a port, a busy core), the other
-looks for them, and for what the host knows of itself. `excise advise --table` reads the file.
+Two sandboxes of one substrate live side by side. One leaves marks (a process, a file, a segment, a port, a busy core), the
+other looks for them, and for what the host knows of itself. `excise advise --table` reads the file.
 """
 
 import argparse
@@ -26,6 +26,10 @@ NEAR_S = 2.0
 """Uptimes that differ by less are one."""
 
 
+def host(path: str) -> str:
+    return Path(path).read_text().strip()
+
+
 async def said(box: Sandbox, script: str) -> str | None:
     """What it prints; None where it could not be tried."""
     seen = await box.run(script, timeout_s=120.0)
@@ -34,7 +38,7 @@ async def said(box: Sandbox, script: str) -> str | None:
 
 async def same_file(looks: Sandbox, path: str) -> bool | None:
     found = await said(looks, f"cat {path}")
-    return None if found is None else found == Path(path).read_text().strip()
+    return None if found is None else found == host(path)
 
 
 async def boot_id(looks: Sandbox, _: Sandbox) -> bool | None:
@@ -47,31 +51,34 @@ async def kernel_version(looks: Sandbox, _: Sandbox) -> bool | None:
 
 async def memory_size(looks: Sandbox, _: Sandbox) -> bool | None:
     found = await said(looks, "grep MemTotal: /proc/meminfo")
-    return None if found is None else found.split() == Path("/proc/meminfo").read_text().split("\n")[0].split()
+    return None if found is None else found.split() == host("/proc/meminfo").split("\n")[0].split()
 
 
 async def uptime(looks: Sandbox, _: Sandbox) -> bool | None:
-    before = float(Path("/proc/uptime").read_text().split()[0])
+    before = float(host("/proc/uptime").split()[0])
     found = await said(looks, "cut -d' ' -f1 /proc/uptime")
-    after = float(Path("/proc/uptime").read_text().split()[0])
+    after = float(host("/proc/uptime").split()[0])
     return None if found is None else before - NEAR_S <= float(found) <= after + NEAR_S
 
 
-async def load(looks: Sandbox, _: Sandbox) -> bool | None:
+async def load(looks: Sandbox, neighbour: Sandbox) -> bool | None:
     """The averages change every five seconds: one of three readings must be the host's of just before or after."""
+    del neighbour
     for _ in range(3):
-        before = Path("/proc/loadavg").read_text().split()[:3]
+        before = host("/proc/loadavg").split()[:3]
         found = await said(looks, "cat /proc/loadavg")
         if found is None:
             return None
-        if found.split()[:3] in (before, Path("/proc/loadavg").read_text().split()[:3]) and found.split()[:3] != ["0.00"] * 3:
+        if found.split()[:3] in (before, host("/proc/loadavg").split()[:3]) and found.split()[:3] != ["0.00"] * 3:
             return True
     return False
 
 
 async def busy(looks: Sandbox, neighbour: Sandbox) -> bool | None:
     """Whether the processor's counters move by what the neighbour burns, beyond what the one that looks does itself."""
-    script = f"a=$(awk '/^cpu /{{print $2+$3+$4}}' /proc/stat); sleep {BUSY_S}; awk -v a=$a '/^cpu /{{print $2+$3+$4-a}}' /proc/stat"
+    script = (
+        f"a=$(awk '/^cpu /{{print $2+$3+$4}}' /proc/stat); sleep {BUSY_S}; awk -v a=$a '/^cpu /{{print $2+$3+$4-a}}' /proc/stat"
+    )
     spin = f"timeout {BUSY_S * 1.5} sh -c 'while :; do :; done'; true"
     found, _ = await asyncio.gather(said(looks, script), neighbour.run(spin, timeout_s=120.0))
     return None if found is None else float(found) >= 0.5 * BUSY_S * 100
@@ -90,7 +97,9 @@ async def processes(looks: Sandbox, neighbour: Sandbox) -> bool | None:
     try:
         await asyncio.sleep(1.0)
         # A pattern that does not match itself, for it stands in a command line too.
-        return await marked(looks, neighbour, f"cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -q 'slee[p] {seconds}'")
+        return await marked(
+            looks, neighbour, f"cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -q 'slee[p] {seconds}'"
+        )
     finally:
         sleeping.cancel()
         await asyncio.gather(sleeping, return_exceptions=True)

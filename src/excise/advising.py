@@ -18,7 +18,7 @@ NOT_BY_DEFAULT = ("fake", "command")
 
 
 def measured_here(results: Sequence[str | Path] = ()) -> Measured:
-    """`results`, or the newest of this host; runs that do not say how far a substrate isolates are completed by asking it now."""
+    """`results`, or the newest of this host. Where runs do not say how far a substrate isolates, it is asked now."""
     host = provenance(Path.cwd(), {}).host
     found = read([Path(one) for one in results], host) if results else newest(RESULTS, host)
     absent = found.undeclared()

@@ -20,7 +20,7 @@ Examples:
   excise measure --plan isolation                            measure first; it takes a while
   excise advise --actions 150 --parallel 64
   excise advise --actions 30 --work 20 --kernel own
-  excise advise --worker 0.05 --waiting 2.5 --parallel 256   prices of an hour: a worker's, and what stands still while one waits
+  excise advise --worker 0.05 --waiting 2.5 --parallel 256   prices of an hour: a worker's, and what stands still meanwhile
   excise advise --isolates files,processes,network --resets 4 --json
   excise advise --results docs/results/paper docs/results/pool/warm
   excise advise --table > docs/economics.md""",
@@ -84,7 +84,7 @@ def advise(
     workload
         Whose rows to advise from; if left out, the one that most rows are of.
     results
-        Results directories, directories of them, and files of bench/density.py and bench/observe.py; else the newest of this host in results/.
+        Results directories, directories of them, files of bench/density.py and bench/observe.py; else the newest of this host.
     table
         Print isolation and economics of everything measured as one Markdown table instead.
     json

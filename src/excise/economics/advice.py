@@ -37,8 +37,8 @@ def advise(measured: Measured, demand: Demand, *, workload: str | None = None, k
     if not fit:
         why = "; ".join(f"{one.address}: {one.reason}" for one in refused) or "nothing that isolates was measured"
         raise SpecError(
-            f"nothing that was measured isolates enough ({why}): measure another substrate (`excise measure --plan isolation`), "
-            "or ask for less"
+            f"nothing that was measured isolates enough ({why}): measure another substrate "
+            "(`excise measure --plan isolation`), or ask for less"
         )
     ranked = _ranked(fit, demand, prices)
     best = ranked[0][0]
@@ -109,7 +109,7 @@ def _offer(way: Way, cost: Estimate, best: Way, demand: Demand, prices: HostPric
 
 
 def beside(way: Way, other: Way, demand: Demand, prices: HostPrices) -> tuple[Estimate, bool]:
-    """How many times `other` it costs, and whether the two cannot be told apart: by blocks in which both ran, else by intervals."""
+    """How many times `other` it costs, and whether they cannot be told apart: by blocks that both have, else by intervals."""
     both = way.evidence.beside(other.evidence)
     if both is None:
         mine, theirs = way.cost(demand, prices), other.cost(demand, prices)
@@ -185,7 +185,9 @@ def _crossing(one: Way, other: Way, demand: Demand, prices: HostPrices) -> Cross
 
 def _pools(ways: Sequence[Way], demand: Demand, prices: HostPrices) -> tuple[PoolPays, ...]:
     fresh = {way.address: way for way in ways if way.state == "fresh"}
-    return tuple(_pool_pays(fresh[way.address], way, demand, prices) for way in ways if way.state == "pool" and way.address in fresh)
+    return tuple(
+        _pool_pays(fresh[way.address], way, demand, prices) for way in ways if way.state == "pool" and way.address in fresh
+    )
 
 
 def _pool_pays(fresh: Way, pool: Way, demand: Demand, prices: HostPrices) -> PoolPays:
@@ -201,7 +203,11 @@ def _pool_pays(fresh: Way, pool: Way, demand: Demand, prices: HostPrices) -> Poo
     value = pool.evidence.estimate(saved, SIGNED)
     per_hour = pays_estimate(value, pool.held_bytes / (1 << 30) * prices.gib * 3600, pool.making_s)
     if per_hour.value == float("inf"):
-        why = "a claim saves less waiting than making sandboxes ahead costs" if value.value <= 0 else "idle ones cost more to hold"
+        why = (
+            "a claim saves less waiting than making sandboxes ahead costs"
+            if value.value <= 0
+            else "idle ones cost more to hold"
+        )
         return PoolPays(address=pool.address, per_hour=None, reason=f"{why}, at these prices")
     return PoolPays(address=pool.address, per_hour=per_hour, reason="from there on the waits it saves are worth what it holds")
 

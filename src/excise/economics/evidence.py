@@ -56,7 +56,7 @@ class Evidence:
         return judged(found, undecided(found, [[more(one) for one in run] for run in self.without]) if self.enough else None)
 
     def beside(self, other: "Evidence") -> "Evidence | None":
-        """Both, paired within the runs that both rest on: columns `a.` and `b.`. None where they share no block of such a run."""
+        """Both, paired within the runs that both rest on: columns `a.` and `b.`. None: they share no block of such a run."""
         parts: dict[str, Blocks] = {}
         for run in (*self.parts, *(run for run in other.parts if run not in self.parts)):
             mine, theirs = self.parts.get(run), other.parts.get(run)

@@ -66,7 +66,7 @@ class Measured:
 
 
 def read(paths: Sequence[Path], host: str | None = None) -> Measured:
-    """Results directories, directories of them, and files of bench/density.py and bench/observe.py. A SpecError if there is none.
+    """Results directories, directories of them, files of bench/density.py and bench/observe.py. A SpecError if there is none.
 
     `host`: the hash of this one; results of another are read, and said to be.
     """

@@ -1,10 +1,11 @@
-"""What one rollout costs on one substrate, from what was measured of it. design/advise.md has the formula and how well it holds.
+"""What one rollout costs on one substrate, from what was measured of it. design/advise.md says how well that holds.
 
-    occupied = starts x S + actions x (dispatch + work x (1 + slowdown / work) + think), failed rollouts paid for
-    waiting  = occupied - work - think
-    cost     = worker x occupied + waiting x waiting + ahead x made ahead + gib x held
+occupied = starts x S + actions x (dispatch + work x (1 + slowdown / work) + think), failed rollouts paid for
+waiting  = occupied - work - think
+cost     = worker x occupied + waiting x waiting + ahead x made ahead + gib x held
 """
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -114,7 +115,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Crowd:
-    """How much longer starts and dispatch take with others at once: between the measured numbers nearest to it, on logarithms."""
+    """How much longer starts and dispatch take with others at once: between the nearest measured numbers, on logarithms."""
 
     at_once: float
     run: str
@@ -129,7 +130,7 @@ class Crowd:
     def _between(self, sums: Sums, name: str, by: str) -> float:
         known = [(math.log(number), math.log(sums[f"{p}{name}"] / sums[f"{p}{by}"])) for number, p in self.prefixes]
         wanted = math.log(self.at_once)
-        for (x0, y0), (x1, y1) in zip(known, known[1:], strict=False):
+        for (x0, y0), (x1, y1) in itertools.pairwise(known):
             if wanted <= x1:
                 return math.exp(y0 + (y1 - y0) * (wanted - x0) / (x1 - x0) - known[0][1])
         return math.exp(known[-1][1] - known[0][1])

@@ -1,8 +1,8 @@
 """How large a pool should be: idle sandboxes hold memory, and a claim that finds none waits for one to be made.
 
-A pool that makes a new sandbox for every one that was claimed is a base-stock system: with claims at random times, the number in
-the making is Poisson, with the claims of one making as its mean, however long makings vary (Palm). A claim finds
-an idle sandbox where fewer are in the making than the pool has.
+A pool that makes a new sandbox for every one that was claimed is a base-stock system: with claims at random times, the number
+in the making is Poisson, with the claims of one making as its mean, however long makings vary (Palm). A claim finds an idle
+sandbox where fewer are in the making than the pool has.
 """
 
 import math

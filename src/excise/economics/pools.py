@@ -15,11 +15,13 @@ from excise.stats.pools import means
 
 
 def pool_way(measured: Measured, demand: Demand, prices: HostPrices, fresh: Way) -> Way | Unmeasured:
-    """The same sandboxes, made ahead. A claim that finds one idle takes what claims of that source took; others what `fresh` does."""
+    """The same sandboxes, made ahead. A claim that finds one idle takes what claims of it took; others what `fresh` does."""
     found = _claims(measured.claims, fresh.address)
     name = f"{fresh.address}, pool"
     if found is None:
-        return Unmeasured(name=name, reason="claims of a pool over it were not measured: `excise measure --plan warm` does where it can")
+        return Unmeasured(
+            name=name, reason="claims of a pool over it were not measured: `excise measure --plan warm` does where it can"
+        )
     weighed = measured.weighed.get(fresh.address)
     each_bytes = None if weighed is None else weighed.each_bytes
     if each_bytes is None:

@@ -88,9 +88,7 @@ def _commonest(measured: Measured) -> str:
 
 def _alone(cell: Cell) -> bool:
     """A choice of a user's, with nobody else about: conditions of the host (a cold cache, a registry) are no choice."""
-    return (
-        cell.concurrency == 1 and cell.shell == "exec" and not cell.think_s and cell.state in ("warm", "repo-warm")
-    )
+    return cell.concurrency == 1 and cell.shell == "exec" and not cell.think_s and cell.state in ("warm", "repo-warm")
 
 
 def _newest_of_each(rows: Iterable[tuple[Run, Row]], base: Run) -> list[tuple[Run, Row]]:
@@ -121,7 +119,9 @@ def _way(measured: Measured, demand: Demand, run: Run, row: Row, base: Run) -> W
     if scaled:
         mine, theirs = run.reference_row(row), _same_reference(base, run, row)
         if mine is None or mine.blocks is None or theirs is None or theirs.blocks is None:
-            return Unmeasured(name=name, reason="its run has no reference in common with the others, so times cannot be brought together")
+            return Unmeasured(
+                name=name, reason="its run has no reference in common with the others, so times cannot be brought together"
+            )
         gathered.add(own_run, "ref.", mine.blocks)
         gathered.add(base.header.id, "ref.", theirs.blocks)
         notes.append("from another run: its times are brought to the others' by the reference that both have")
@@ -192,7 +192,7 @@ def _same_reference(base: Run, run: Run, row: Row) -> Row | None:
     return next((one for one in same if one.blocks is not None), None)
 
 
-def _crowd(measured: Measured, demand: Demand, row: Row, gathered: Gathering) -> Crowd | None | Unmeasured:
+def _crowd(measured: Measured, demand: Demand, row: Row, gathered: Gathering) -> Crowd | Unmeasured | None:
     """How its starts and actions stretch with others at once; None where one runs at a time."""
     if demand.parallel == 1:
         return None
@@ -205,7 +205,7 @@ def _crowd(measured: Measured, demand: Demand, row: Row, gathered: Gathering) ->
     if best is None:
         return Unmeasured(
             name=f"{row.address}, {demand.parallel} at once",
-            reason="it was measured with one rollout at a time only: measure it with `concurrencies` in a plan, as `isolation` has",
+            reason="it was measured with one rollout at a time only: a plan with `concurrencies`, as `isolation`, has more",
         )
     run, ladder = best
     for one in ladder:

@@ -1,4 +1,4 @@
-"""Two measurements that are no runs: what an idle sandbox weighs (bench/density.py), what a neighbour sees (bench/observe.py)."""
+"""Two measurements that are no runs: what an idle sandbox weighs, and what a neighbour sees (bench/density.py, observe.py)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +7,6 @@ from typing import TypeVar
 import msgspec
 
 from excise.errors import SpecError
-
 
 T = TypeVar("T")
 

@@ -105,7 +105,9 @@ def _apart(one: Apart) -> str:
     if one.name is None or one.cost is None or one.ratio is None:
         return f"kernel {one.kernel}: nothing that was measured here isolates so far"
     ends = interval(one.ratio)
-    return f"kernel {one.kernel} or better: {one.name}, {short(one.ratio.value)} times the cheapest{f' ({ends})' if ends else ''}"
+    return (
+        f"kernel {one.kernel} or better: {one.name}, {short(one.ratio.value)} times the cheapest{f' ({ends})' if ends else ''}"
+    )
 
 
 def _notes(advice: Advice) -> str:
@@ -117,7 +119,9 @@ def _notes(advice: Advice) -> str:
             "No price of waiting was given: an hour of a worker is all that counts, and what is made ahead costs as much. "
             "--waiting says what an hour of a rollout that waits is worth."
         )
-    notes.append("= cannot be told from the cheapest, or differs by less than 1 %. design/advise.md has the model, and how far it holds.")
+    notes.append(
+        "= cannot be told from the cheapest, or differs by less than 1 %. design/advise.md has the model, and how far it holds."
+    )
     return _wrapped(notes)
 
 
@@ -127,7 +131,9 @@ def _titled(title: str, lines: Iterable[str]) -> list[str]:
 
 
 def _indented(line: str) -> str:
-    return textwrap.fill(line, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
+    return textwrap.fill(
+        line, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False, break_long_words=False
+    )
 
 
 def _wrapped(lines: Iterable[str]) -> str:

@@ -70,16 +70,26 @@ def _notes(found: Sequence[Standing], measured: Measured) -> list[str]:
     notes = [
         f"Measured on {origin.cpu}, {origin.cores} cores, {origin.memory_bytes / (1 << 30):.0f} GiB, {origin.kernel}; "
         f"runs {', '.join(runs)}; in brackets 95 % intervals over blocks. Compare within one run only.",
-        "start: asked for, until a first command answered. action: dispatch alone, of minimal commands. slowdown: how much longer "
-        "the work itself takes than as a plain process. reset: back to the start state. ~ no clock runs inside; by null actions.",
-        "idle MiB: MemAvailable for one more live, idle sandbox. alive at once: so many were, and each answered; no limit was sought.",
-        "a neighbour can observe: what a sandbox really saw of the host and of the sandbox beside it, of what bench/observe.py tries.",
+        "start: asked for, until a first command answered. action: dispatch alone, of minimal commands. slowdown: how much "
+        "longer the work itself takes than as a plain process. reset: back to the start state. "
+        "~ no clock runs inside: by null actions.",
+        "idle MiB: MemAvailable for one more live, idle sandbox. alive at once: so many were, and each answered; "
+        "no limit was sought.",
+        "a neighbour can observe: what a sandbox really saw of the host and of the sandbox beside it, of what "
+        "bench/observe.py tries.",
     ]
     said = [f"{one.address} ({_versions(one)})" for one in found if one.versions]
     if said:
         notes.append(f"Versions: {'; '.join(said)}.")
-    notes += [f"`{one.address}` is {NOT}: {one.reason or f'`excise measure {one.address}` does, where it runs'}." for one in found if not one.measured]
-    notes += [f"{name}: [{place}]({_link(place)}), parsed and rendered by a dry run, never run: it needs an account and costs money." for name, place in CLOUD]
+    notes += [
+        f"`{one.address}` is {NOT}: {one.reason or f'`excise measure {one.address}` does, where it runs'}."
+        for one in found
+        if not one.measured
+    ]
+    notes += [
+        f"{name}: [{place}]({_link(place)}), parsed and rendered by a dry run, never run: it needs an account and costs money."
+        for name, place in CLOUD
+    ]
     if measured.foreign:
         notes.append("Not of the host that made this table.")
     return notes

@@ -17,7 +17,10 @@ CELLS = (Cell(address="a", workload="t0"), Cell(address="b", workload="t0"))
 
 def header(tmp_path, run="r1"):
     return Header(
-        id=run, started="now", plan=Plan(cells=CELLS, reference="a"), provenance=provenance(tmp_path, {"a": Capabilities(versions={"x": "1"})})
+        id=run,
+        started="now",
+        plan=Plan(cells=CELLS, reference="a"),
+        provenance=provenance(tmp_path, {"a": Capabilities(versions={"x": "1"})}),
     )
 
 
