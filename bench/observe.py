@@ -85,7 +85,7 @@ async def busy(looks: Sandbox, neighbour: Sandbox) -> bool | None:
 
 
 async def marked(looks: Sandbox, neighbour: Sandbox, script: str) -> bool | None:
-    """Whether `script` says yes; None unless it does where the mark is: a look that finds nothing there finds nothing anywhere."""
+    """Whether `script` says yes; None unless it does where the mark is: what finds nothing there finds nothing anywhere."""
     if await said(neighbour, f"{script} && echo yes; true") != "yes":
         return None
     return await said(looks, f"{script} && echo yes; true") == "yes"
