@@ -117,3 +117,14 @@ def test_python_refuses_what_it_does_not_know(results: Path) -> None:
         excise.advise(results=[results], speed=1)
     with pytest.raises(SpecError, match="not both"):
         excise.advise(Demand(), results=[results], actions=1)
+
+
+def test_the_example_advises_each_phase(results: Path) -> None:
+    example = Path(__file__).parents[2] / "examples/advise.py"
+    argv = [sys.executable, "-W", "error", str(example), str(results)]
+    shown = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    explore, train, audit = shown.stdout.splitlines()
+    assert explore.startswith("explore: excise.connect('namespace'), fresh")
+    assert train.startswith("train: excise.connect(")
+    assert audit.startswith("audit: nothing that was measured isolates enough")

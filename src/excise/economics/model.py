@@ -70,6 +70,8 @@ class Way:
     evidence: Evidence
     seconds: Callable[[Samples, Demand], Seconds]
     pool_size: int = 0
+    parallel: int = 1
+    """Of a pool: rollouts that have a sandbox of it at once."""
     making_s: float = 0.0
     """Of a pool: how long one sandbox takes to make."""
     held_bytes: float = 0.0
@@ -91,7 +93,9 @@ class Way:
         if self.state != "pool":
             return self.address
         head, _, options = self.address.partition("?")
-        return f"pool:{head}?pool.count={self.pool_size}" + (f"&{options}" if options else "")
+        # A pool counts those that are claimed too.
+        own = f"pool.count={self.pool_size + self.parallel}&pool.policy=fixed&pool.keep={self.pool_size}"
+        return f"pool:{head}?{own}" + (f"&{options}" if options else "")
 
     def line(self, samples: Samples, demand: Demand, prices: HostPrices) -> Line:
         """The cost as a line in the number of actions, all of a rollout's work growing with them."""

@@ -61,6 +61,7 @@ def pool_way(measured: Measured, demand: Demand, prices: HostPrices, fresh: Way)
         evidence=evidence,
         seconds=lambda samples, demand: seconds_of(size, samples, demand),
         pool_size=size,
+        parallel=demand.parallel,
         making_s=each_start_s,
         held_bytes=each_bytes,
         blocks=min(fresh.blocks, claimed.n),

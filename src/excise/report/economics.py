@@ -38,7 +38,9 @@ def markdown(found: Sequence[Standing], measured: Measured) -> str:
 def _cells(one: Standing) -> list[str]:
     declared = one.declared
     name = f"`{one.address}`" + ("~" if one.estimated else "") + (" (another run)" if one.elsewhere else "")
-    isolation = [NOT, NOT] if declared is None else [declared.kernel, ", ".join(declared.isolates) or "nothing"]
+    isolation = (
+        ["not recorded", "not recorded"] if declared is None else [declared.kernel, ", ".join(declared.isolates) or "nothing"]
+    )
     seen = NOT if one.observed is None else ", ".join(name for name, yes in one.observed.seen.items() if yes) or "none of it"
     if not one.measured:
         return [name, *isolation, seen, *[NOT] * 4, *_weight(one.weighed)]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from excise.address import parse
 from excise.economics.advice import advise
 from excise.economics.demand import ASPECTS, KERNELS, Demand, Prices
 from excise.economics.measured import Measured
@@ -104,7 +105,9 @@ def test_a_break_even_is_where_the_costs_cross():
 
 
 def test_two_that_cannot_be_told_apart_are_said_to_be():
-    twins = measured_host({"chroot": (1, 1), "docker": (100, 20), "docker+guest": (101, 20), "vm": (900, 20)}, spread=0.2, pools=False)
+    twins = measured_host(
+        {"chroot": (1, 1), "docker": (100, 20), "docker+guest": (101, 20), "vm": (900, 20)}, spread=0.2, pools=False
+    )
     first, *others = advise(twins, Demand(actions=10)).offers
     by = {offer.address: offer for offer in others}
     assert not first.tied
@@ -211,7 +214,9 @@ def test_a_pool_is_chosen_where_waiting_is_dear_and_not_where_it_costs_nothing()
     dear = advise(HOST, Demand(actions=1, parallel=1, prices=Prices(waiting=100.0)))
     by = {offer.name.partition(",")[0] + offer.state: offer for offer in dear.offers}
     assert by["docker+guestpool"].cost.value < by["docker+guestfresh"].cost.value
-    assert by["docker+guestpool"].connect.startswith("pool:docker+guest?pool.count=")
+    size = by["docker+guestpool"].pool_size
+    wanted = f"pool:docker+guest?pool.count={size + 1}&pool.policy=fixed&pool.keep={size}"
+    assert by["docker+guestpool"].connect == str(parse(wanted)) == wanted
     assert next(pool for pool in dear.pools if pool.address == "docker+guest").per_hour.value < math.inf
 
 

@@ -65,7 +65,11 @@ def test_every_command_is_read_and_nothing_is_made(tmp_path: Path, tool: Path) -
     assert not (tool / "made").exists()
     calls = (tool / "calls").read_text().splitlines()
     # What follows -- is the sandbox's own command.
-    assert calls == ["make --name tool-dry-run --only-read", "enter tool-dry-run --only-read", "unmake tool-dry-run --only-read"]
+    assert calls == [
+        "make --name tool-dry-run --only-read",
+        "enter tool-dry-run --only-read",
+        "unmake tool-dry-run --only-read",
+    ]
     assert found.commands[1].argv[-3:] == ("NAME=a value", "echo", "two words")
 
 
