@@ -9,7 +9,7 @@ from excise.errors import SpecError
 from excise.meter.packed import HEADER
 from excise.meter.pool_records import PoolHeader, PoolTrial
 from excise.meter.records import Declared, Provenance, Skipped
-from excise.meter.results import kind_of, load_pools
+from excise.meter.results import kind_of, load_pools, scan
 from excise.stats.rows import Row
 from excise.stats.run import Run
 
@@ -118,7 +118,7 @@ def _host(path: Path) -> str:
     kind = kind_of(path)
     if kind == "pool":
         return load_pools(path)[0].provenance.host
-    return Run.read(path).header.provenance.host if kind == "rollout" else ""
+    return scan(path)[0].provenance.host if kind == "rollout" else ""
 
 
 def _within(path: Path) -> list[Path]:

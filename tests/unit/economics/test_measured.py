@@ -60,11 +60,11 @@ def test_what_runs_recorded_of_isolation_is_known(tmp_path: Path) -> None:
 
 
 def test_no_results_name_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="no whole measured block of rollouts.*excise measure --plan isolation"):
+    with pytest.raises(SpecError, match=r"no whole measured block of rollouts.*excise measure --plan isolation"):
         read([tmp_path])
-    with pytest.raises(SpecError, match="neither a results directory nor a file.*excise measure"):
+    with pytest.raises(SpecError, match=r"neither a results directory nor a file.*excise measure"):
         read([tmp_path / "absent"])
-    with pytest.raises(SpecError, match="no results of this host in .*excise measure --plan isolation"):
+    with pytest.raises(SpecError, match=r"no results of this host in .*excise measure --plan isolation"):
         newest(tmp_path, "0123456789ab")
 
 
@@ -72,13 +72,13 @@ def test_by_default_only_this_hosts_results_are_read(results: Path) -> None:
     stranger = msgspec.structs.replace(ORIGIN, host="ffffffffffff")
     write(results / "stranger", plain_cells(), origin=stranger)
     assert [run.path.name for run in newest(results, ORIGIN.host).runs] == ["run"]
-    with pytest.raises(SpecError, match="no results of this host"):
+    with pytest.raises(SpecError, match=r"no results of this host"):
         newest(results, "nobody")
 
 
 def test_two_hosts_are_never_put_side_by_side(results: Path) -> None:
     write(results / "stranger", plain_cells(), origin=msgspec.structs.replace(ORIGIN, host="ffffffffffff"))
-    with pytest.raises(SpecError, match="2 hosts"):
+    with pytest.raises(SpecError, match=r"2 hosts"):
         read([results])
 
 
@@ -98,7 +98,7 @@ def test_what_is_not_told_from_nothing_weighs_nothing_known(tmp_path: Path) -> N
 def test_a_damaged_density_file_is_one_sentence(tmp_path: Path) -> None:
     write(tmp_path / "run", plain_cells())
     (tmp_path / "density.json").write_text('{"kind": "density", "addresses": [{"address": 3}]}')
-    with pytest.raises(SpecError, match="density.json is damaged"):
+    with pytest.raises(SpecError, match=r"density.json is damaged"):
         read([tmp_path])
 
 
