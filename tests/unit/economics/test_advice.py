@@ -1,5 +1,6 @@
 # A None where a number or a record is expected fails the test: that is what the test is for.
-# pyright: reportArgumentType=false, reportOptionalOperand=false, reportOptionalMemberAccess=false
+# pyright: reportArgumentType=false, reportOptionalOperand=false, reportOptionalMemberAccess=false, reportOperatorIssue=false
+# pyright: reportCallIssue=false
 
 import math
 import random
