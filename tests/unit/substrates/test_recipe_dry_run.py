@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -114,6 +115,25 @@ def test_the_clouds_recipes_say_that_nobody_ran_them(path: Path) -> None:
     assert "NOT RUN" in path.read_text().partition("\n")[0]
     assert load(path).capabilities.kernel == "own"
     assert f"recipes/{path.name}" in (ROOT / "docs/recipes.md").read_text()
+
+
+def test_aws_itself_reads_every_command_of_its_recipe(must_work: Callable[[str, str], None]) -> None:
+    if shutil.which("aws") is None or shutil.which("ssh") is None:
+        must_work("awscli", "aws or ssh is not here: pip install awscli, apt-get install openssh-client")
+    found = tried(load(ROOT / "docs/recipes/aws-ec2.toml"), "ami-00000000000000000")
+    unread = [one.part for one in found.commands if not one.read]
+    assert unread == ["version", "probe"]
+
+
+def test_a_flag_that_aws_does_not_have_is_found(tmp_path: Path, must_work: Callable[[str, str], None]) -> None:
+    if shutil.which("aws") is None:
+        must_work("awscli", "aws is not here: pip install awscli")
+    text = (ROOT / "docs/recipes/aws-ec2.toml").read_text()
+    path = tmp_path / "wrong.toml"
+    path.write_text(text.replace('"--client-token", "${id}"', '"--client-tokn", "${id}"'))
+    (wrong,) = [one for one in tried(load(path), "ami-0").commands if one.read is False]
+    assert wrong.part == "create 1"
+    assert "--client-tokn" in wrong.by
 
 
 def test_there_are_two_clouds() -> None:
