@@ -237,3 +237,17 @@ def test_one_host_measured_twice_is_brought_together_by_the_reference():
     # Its reference took twice as long as the other's for an action: its times are halved.
     scale = (0.5 + WORK_MS) / (1.0 + 2 * WORK_MS)
     assert found["vm"].seconds.starts_s == pytest.approx(40.0 * scale, rel=0.3)
+
+
+def test_each_reset_costs_a_start_state_more():
+    starts = [advise(PLAIN, Demand(resets=resets)).best.seconds.starts_s for resets in (0.0, 1.0, 3.0)]
+    assert starts == pytest.approx([starts[0], 2 * starts[0], 4 * starts[0]])
+
+
+def test_a_pool_makes_ahead_what_it_does_not_make_when_it_is_asked():
+    """Without a price of waiting it saves nothing: the same sandboxes, and what their claims take."""
+    found = {(offer.address, offer.state): offer for offer in advise(HOST, Demand(actions=1)).offers}
+    fresh, pool = found["docker+guest", "fresh"], found["docker+guest", "pool"]
+    assert pool.seconds.starts_s < fresh.seconds.starts_s
+    assert pool.seconds.starts_s + pool.seconds.ahead_s > fresh.seconds.starts_s
+    assert pool.cost.value > fresh.cost.value

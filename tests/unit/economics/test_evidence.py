@@ -1,6 +1,7 @@
 # A None where a number is expected fails the test: that is what the test is for.
 # pyright: reportOptionalOperand=false, reportOperatorIssue=false
 
+import math
 import random
 
 import pytest
@@ -47,3 +48,11 @@ def test_beside_pairs_within_runs_and_keeps_what_only_one_has():
 def test_two_that_share_a_run_and_no_block_of_it_cannot_be_paired():
     mine, theirs = Evidence({"r": blocks(1, 6, range(6))}), Evidence({"r": blocks(1, 6, range(6, 12))})
     assert mine.beside(theirs) is None
+
+
+def test_the_squares_of_two_equal_errors_add():
+    own = blocks(1)
+    alone = Evidence({"r": own}).estimate(mean)
+    both = Evidence({"r": own, "s": own}).estimate(lambda samples: mean(samples, "r") * mean(samples, "s"))
+    width, twice = math.log(alone.high / alone.low), math.log(both.high / both.low)
+    assert twice == pytest.approx(math.sqrt(2) * width)
