@@ -15,7 +15,7 @@ from excise.economics.ways import find
 from excise.errors import SpecError
 from excise.meter.records import Declared
 from excise.stats.estimate import Estimate
-from excise.stats.jackknife import SIGNED
+from excise.stats.jackknife import PLAIN, SIGNED
 from excise.stats.projection import Line
 from excise.stats.whatif import NOT_ISOLATED
 
@@ -88,7 +88,7 @@ def _ranked(ways: Iterable[Way], demand: Demand, prices: HostPrices) -> list[tup
 
 def _offer(way: Way, cost: Estimate, best: Way, demand: Demand, prices: HostPrices) -> Offer:
     declared = way.declared or Declared(kernel="shared")
-    ratio, tied = (Estimate(1.0, 1.0, 1.0), False) if way is best else beside(way, best, demand, prices)
+    found = _ITSELF if way is best else beside(way, best, demand, prices)
     seconds = way.typical(demand)
     return Offer(
         address=way.address,
@@ -100,27 +100,54 @@ def _offer(way: Way, cost: Estimate, best: Way, demand: Demand, prices: HostPric
         isolates=declared.isolates,
         cost=cost.scaled(1000.0),
         seconds=seconds,
-        ratio=ratio,
-        tied=tied,
+        more=found.more.scaled(1000.0),
+        ratio=found.ratio,
+        tied=found.tied,
         reason=_largest(seconds) if way is best else _dearer(seconds, best.typical(demand), prices),
         notes=way.notes,
         blocks=way.blocks,
     )
 
 
-def beside(way: Way, other: Way, demand: Demand, prices: HostPrices) -> tuple[Estimate, bool]:
-    """How many times `other` it costs, and whether they cannot be told apart: by blocks that both have, else by intervals."""
+class Beside(msgspec.Struct, frozen=True):
+    """One way beside another."""
+
+    more: Estimate
+    ratio: Estimate
+    tied: bool
+
+
+def beside(way: Way, other: Way, demand: Demand, prices: HostPrices) -> Beside:
+    """How much more it costs than `other`, and how many times as much.
+
+    Whether the two can be told apart is judged by the difference, in blocks that both have: what both pay cancels there, and
+    not in the ratio. Where they share none, by whether their intervals meet.
+    """
     both = way.evidence.beside(other.evidence)
     if both is None:
         mine, theirs = way.cost(demand, prices), other.cost(demand, prices)
         apart = mine.low is not None and theirs.high is not None and mine.low > theirs.high
-        return Estimate(mine.value / theirs.value), not apart
-    ratio = both.estimate(
-        lambda s: way.seconds(of_first(s), demand).cost(prices) / other.seconds(of_second(s), demand).cost(prices)
-    )
-    return ratio, ratio.low is None or ratio.high is None or not (ratio.low > ALIKE or ratio.high < 1 / ALIKE)
+        return Beside(Estimate(mine.value - theirs.value), Estimate(mine.value / theirs.value), not apart)
+
+    def costs(samples: Samples) -> tuple[float, float]:
+        mine, theirs = way.seconds(of_first(samples), demand), other.seconds(of_second(samples), demand)
+        return mine.cost(prices), theirs.cost(prices)
+
+    more = both.estimate(lambda samples: _less(*costs(samples)), PLAIN)
+    ratio = both.estimate(lambda samples: _over(*costs(samples)))
+    unsure = more.low is None or more.high is None or more.low <= 0 <= more.high
+    return Beside(more, ratio, unsure or 1 / ALIKE < ratio.value < ALIKE)
 
 
+def _less(mine: float, theirs: float) -> float:
+    return mine - theirs
+
+
+def _over(mine: float, theirs: float) -> float:
+    return mine / theirs
+
+
+_ITSELF = Beside(Estimate(0.0, 0.0, 0.0), Estimate(1.0, 1.0, 1.0), tied=False)
 _PARTS = {
     "starts_s": "its start states",
     "dispatch_s": "the way to its actions",
@@ -224,7 +251,7 @@ def _kernels(ways: Sequence[Way], demand: Demand, prices: HostPrices) -> tuple[A
             continue
         way, cost = _ranked(fit, demand, prices)[0]
         cheapest = cheapest or way
-        ratio = Estimate(1.0, 1.0, 1.0) if way is cheapest else beside(way, cheapest, demand, prices)[0]
+        ratio = _ITSELF.ratio if way is cheapest else beside(way, cheapest, demand, prices).ratio
         found.append(Apart(kernel=kernel, name=way.name, cost=cost.scaled(1000.0), ratio=ratio))
     return tuple(found)
 

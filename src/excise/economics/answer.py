@@ -23,10 +23,12 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """Of 1,000 rollouts, in the advice's unit."""
     seconds: Seconds
     """Of one rollout, on average."""
+    more: Estimate
+    """Than the cheapest, of 1,000 rollouts: within blocks, so that what both pay cancels."""
     ratio: Estimate
-    """To the cheapest, within blocks where both ran side by side."""
+    """To the cheapest."""
     tied: bool
-    """It cannot be told from the cheapest."""
+    """`more` cannot be told from nothing, or is less than 1 %."""
     reason: str = ""
     notes: tuple[str, ...] = ()
     blocks: int = 0

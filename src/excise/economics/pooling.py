@@ -14,6 +14,7 @@ _FURTHER = 8.0
 """Standard deviations of claims in the making beyond which a larger pool changes nothing."""
 _MOST_IN_MAKING = 64.0
 """Beyond so many a pool that does not pay yet is not looked at further: it would be the host's whole work to fill it."""
+_HALVINGS = 12
 
 
 def served(size: int, in_making: float) -> float:
@@ -48,12 +49,15 @@ def pays_from(saved: float, held: float, making_s: float) -> float:
 
         return -lost(best_size(lost, in_making, 1 << 20))
 
-    per_hour = held / saved
-    while gained(per_hour) < 0:
-        per_hour *= 1.02
-        if per_hour / 3600 * making_s > _MOST_IN_MAKING:
+    low = high = held / saved  # one sandbox that is always found
+    while gained(high) < 0:
+        low, high = high, high * 1.25
+        if high / 3600 * making_s > _MOST_IN_MAKING:
             return math.inf
-    return per_hour
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if gained(middle) >= 0 else (middle, high)
+    return high
 
 
 def pays_estimate(saved: Estimate, held: float, making_s: float) -> Estimate:

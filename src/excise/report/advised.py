@@ -44,7 +44,7 @@ def _asked(advice: Advice) -> str:
 
 def _ranking(advice: Advice) -> str:
     unit = advice.unit if advice.demand.prices.plain else "cost"
-    lines = [["", f"{unit}", "95 %", "x cheapest", "95 %", "tax", "kernel"]]
+    lines = [["", f"{unit}", "95 %", "x cheapest", "more, 95 %", "tax", "kernel"]]
     for offer in advice.offers:
         mark = "=" if offer.tied else " "
         lines.append(
@@ -53,7 +53,7 @@ def _ranking(advice: Advice) -> str:
                 short(offer.cost.value),
                 interval(offer.cost),
                 short(offer.ratio.value),
-                interval(offer.ratio) if offer is not advice.offers[0] else "",
+                interval(offer.more) if offer is not advice.offers[0] else "",
                 duration(offer.seconds.waiting_s),
                 offer.kernel,
             ]

@@ -4,7 +4,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from excise.economics.pooling import best_size, pays_estimate, pays_from, served
@@ -20,6 +20,7 @@ def test_served_is_the_share_of_claims_that_find_fewer_in_the_making_than_there_
     assert served(2000, 1000.0) == pytest.approx(1)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 200), st.floats(0, 300))
 def test_a_larger_pool_and_fewer_claims_serve_more(size, in_making):
     assert 0 <= served(size, in_making) <= served(size + 1, in_making) <= 1
@@ -32,6 +33,7 @@ def test_the_best_size_is_the_cheapest_and_of_equals_the_smallest():
     assert best_size(lambda size: -size, 10.0, 3) == 3
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.floats(1e-6, 1.0), st.floats(1e-6, 1.0), st.floats(1e-3, 60.0))
 def test_where_a_pool_begins_to_pay_it_does_and_below_it_does_not(saved, held, making_s):
     found = pays_from(saved, held, making_s)
@@ -46,8 +48,8 @@ def test_where_a_pool_begins_to_pay_it_does_and_below_it_does_not(saved, held, m
 
         return -lost(best_size(lost, in_making, 1 << 20))
 
-    assert gained(found * 1.001) >= -1e-9
-    assert gained(found / 1.05) <= 1e-9
+    assert gained(found) >= 0 or found == pytest.approx(held / saved)
+    assert gained(found / 1.01) <= 1e-9 * held
 
 
 def test_a_pool_that_saves_nothing_or_holds_too_much_never_pays():
