@@ -21,10 +21,10 @@ LINES_MS = {
 }
 
 
-def measured_host(lines=LINES_MS, *, blocks=20, spread=0.05, extra=(), pools=True, **more):
+def measured_host(lines=LINES_MS, *, blocks=20, spread=0.05, extra=(), pools=True, seed=7, **more):
     """`extra`: further cells, with their lines."""
     cells = {cell(address): line for address, line in lines.items()} | dict(extra)
-    run = make_run(cells, blocks, spread=spread)
+    run = make_run(cells, blocks, spread=spread, seed=seed)
     pooled = warm_cells() if pools else []
     claims = (Claims(made_pool_header(pooled, "warm"), tuple(made_pool_trials(pooled))),) if pools else ()
     known = Measured(

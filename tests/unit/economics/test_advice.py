@@ -105,16 +105,16 @@ def test_a_break_even_is_where_the_costs_cross():
     assert at(math.floor(found.actions.low)) < 0 < at(math.ceil(found.actions.high))
 
 
-def test_two_that_cannot_be_told_apart_are_said_to_be():
-    twins = measured_host(
-        {"chroot": (1, 1), "docker": (100, 20), "docker+guest": (101, 20), "vm": (900, 20)}, spread=0.2, pools=False
-    )
-    first, *others = advise(twins, Demand(actions=10)).offers
-    by = {offer.address: offer for offer in others}
-    assert not first.tied
-    twin = by.get("docker") or by["docker+guest"]
-    assert twin.tied
-    assert not by["vm"].tied
+def test_two_that_are_alike_are_told_apart_as_seldom_as_an_interval_allows():
+    """One of twenty is, by chance: so many experiments are made, each from its own seed, not one that comes out well."""
+    alike = {"chroot": (1, 1), "docker": (100, 20), "docker+guest": (100, 20), "vm": (900, 20)}
+    told = 0
+    for seed in range(100):
+        offers = advise(measured_host(alike, blocks=10, spread=0.2, pools=False, seed=seed), Demand(actions=10)).offers
+        first, second, last = offers
+        assert (first.tied, last.address, last.tied) == (False, "vm", False)
+        told += not second.tied
+    assert told <= 10  # of 100 with a chance of 5 %: more happens once in a hundred
 
 
 def test_too_few_blocks_for_an_interval_tell_nothing_apart():
