@@ -1,8 +1,9 @@
-"""What a live, idle sandbox weighs, after one action: by MemAvailable, with PSS and slab beside it.
+"""What one more live, idle sandbox weighs, after one action: by MemAvailable, with PSS and slab beside it.
 
-    python bench/density.py [ADDRESS] [--counts 1000 3000] [--out FILE]
+    python bench/density.py [ADDRESS[@COUNT,COUNT...] ...] [--counts 1000 3000] [--out FILE]
 
-All sandboxes of a count are alive at once and each has echoed a checked nonce; afterwards every one answers again.
+All sandboxes of a count are alive at once and each has echoed a checked nonce; afterwards every one answers again. With several
+counts a line through them gives what one more weighs, without what the first brings along. `excise advise` reads the file.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import asyncio
 import json
 import os
 import platform
+import statistics
 import sys
 import uuid
 from pathlib import Path
@@ -19,10 +21,14 @@ from sustained import LIMITS, spec_for
 
 from excise.action import Exec
 from excise.api import connect
+from excise.errors import ExciseError
+from excise.meter.provenance import provenance
 from excise.spec import Spec
 from excise.substrate import Handle, Substrate
 
 AT_ONCE = 16
+DEADLINE_S = 600.0
+"""Machines that are emulated boot slowly, several at once slower still."""
 FIELDS = ("MemAvailable", "Slab", "SUnreclaim", "KernelStack", "PageTables", "AnonPages", "Shmem", "Percpu")
 
 
@@ -58,7 +64,8 @@ def processes() -> set[int]:
 
 
 async def one(substrate: Substrate, spec: Spec, number: int) -> Handle:
-    handle = await substrate.create(spec, deadline_s=60, lease_s=3600, labels={}, request_id=uuid.uuid4().hex)
+    handle = await substrate.create(spec, deadline_s=DEADLINE_S, lease_s=3600, labels={}, request_id=uuid.uuid4().hex)
+    await handle.ready()
     await answers(handle, number)
     return handle
 
@@ -71,14 +78,17 @@ async def answers(handle: Handle, number: int) -> None:
 
 async def density(substrate: Substrate, spec: Spec, count: int) -> dict[str, Any]:
     gate = asyncio.Semaphore(AT_ONCE)
+    handles: list[Handle] = []
 
-    async def gated(number: int) -> Handle:
+    async def gated(number: int) -> None:
         async with gate:
-            return await one(substrate, spec, number)
+            handles.append(await one(substrate, spec, number))
 
     known, before = processes(), memory_kib()
-    handles = await asyncio.gather(*(gated(number) for number in range(count)))
     try:
+        async with asyncio.TaskGroup() as making:
+            for number in range(count):
+                making.create_task(gated(number))
         after = memory_kib()
         pss = pss_kib(known)
         await asyncio.gather(*(answers(handle, number) for number, handle in enumerate(handles)))
@@ -92,33 +102,70 @@ async def density(substrate: Substrate, spec: Spec, count: int) -> dict[str, Any
     }
 
 
-async def measured(given: argparse.Namespace) -> dict[str, Any]:
-    async with connect(given.address) as substrate:
-        spec = await spec_for(substrate, given.image)
+def slope_kib(runs: list[dict[str, Any]]) -> float | None:
+    """What one more weighs: least squares through the counts."""
+    if len({run["sandboxes"] for run in runs}) < 2:
+        return None
+    counts = [run["sandboxes"] for run in runs]
+    return statistics.linear_regression(counts, [run["available_kib_each"] * run["sandboxes"] for run in runs]).slope
+
+
+async def measured(address: str, counts: list[int], image: str) -> dict[str, Any]:
+    async with connect(address) as substrate:
+        spec = await spec_for(substrate, image)
         await (await one(substrate, spec, 0)).close()
-        runs = [await density(substrate, spec, count) for count in given.counts]
-    about = {"address": given.address, "image": given.image, "kernel": platform.release(), "privileged": os.geteuid() == 0}
-    return {**about, "limits": sorted(LIMITS.asked() & spec.limits.asked()), "runs": runs}
+        runs = [await density(substrate, spec, count) for count in counts]
+    return {
+        "address": address,
+        "limits": sorted(LIMITS.asked() & spec.limits.asked()),
+        "runs": runs,
+        "slope_kib": slope_kib(runs),
+    }
+
+
+def told(found: dict[str, Any]) -> None:
+    for run in found["runs"]:
+        grown = ", ".join(f"{name} {kib:.0f}" for name, kib in run["grown_kib_each"].items())
+        print(
+            f"{found['address']}, {run['sandboxes']} live: {run['available_kib_each']:.0f} KiB each by MemAvailable, "
+            f"PSS {run['pss_kib_each']:.0f} ({grown})"
+        )
+    if found["slope_kib"] is not None:
+        print(f"{found['address']}: one more weighs {found['slope_kib']:.0f} KiB")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("address", nargs="?", default="namespace")
+    parser.add_argument("addresses", nargs="*", default=["namespace"])
     parser.add_argument("--counts", type=int, nargs="+", default=[1000, 3000])
     parser.add_argument("--image", default="excise/base")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    found = asyncio.run(measured(given))
-    for run in found["runs"]:
-        grown = ", ".join(f"{name} {kib:.0f}" for name, kib in run["grown_kib_each"].items())
-        print(
-            f"{run['sandboxes']} live: {run['available_kib_each']:.0f} KiB each by MemAvailable, "
-            f"PSS {run['pss_kib_each']:.0f} ({grown})"
-        )
-    if given.out:
-        given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps(found, indent=1) + "\n")
-    return 0
+    origin = provenance(Path.cwd(), {})
+    about = {"kind": "density", "host": origin.host, "memory_bytes": origin.memory_bytes, "image": given.image}
+    every: list[dict[str, Any]] = []
+    failed: dict[str, str] = {}
+    for text in given.addresses:
+        address, _, own = text.partition("@")
+        try:
+            found = asyncio.run(measured(address, [int(one) for one in own.split(",")] if own else given.counts, given.image))
+        except (ExciseError, ExceptionGroup) as error:
+            failed[address] = str(error)
+            print(f"{address}: {error}", file=sys.stderr)
+            continue
+        told(found)
+        every.append(found)
+        if given.out:  # after each: what took long is kept whatever becomes of the next
+            given.out.parent.mkdir(parents=True, exist_ok=True)
+            whole = {
+                **about,
+                "kernel": platform.release(),
+                "privileged": os.geteuid() == 0,
+                "addresses": every,
+                "failed": failed,
+            }
+            given.out.write_text(json.dumps(whole, indent=1) + "\n")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -23,9 +23,9 @@ def make_trial(cell, block, start_ms, dispatch_ms, *, noise=1.0, work_ms=2.0, **
     return made_trial(cell, block, pieces, noise=noise, **{"written_bytes": 1000} | more)
 
 
-def make_run(lines, blocks=20, *, spread=0.05, reference: str | None = "chroot", extra=(), skipped=()):
+def make_run(lines, blocks=20, *, spread=0.05, reference: str | None = "chroot", extra=(), skipped=(), seed=7):
     """`lines`: cell -> (start_ms, dispatch_ms). The first block warms up."""
-    chance = random.Random(7)  # noqa: S311 - a simulation
+    chance = random.Random(seed)  # noqa: S311 - a simulation
     trials = []
     for block in range(blocks + 1):
         busy = chance.lognormvariate(0, 0.3)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from excise.action import Batch, Exec, Observation, Shell
-    from excise.api import connect, measure, record
+    from excise.api import advise, connect, measure, record
     from excise.errors import (
         CapacityError,
         CreateError,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "excise.action": ("Batch", "Exec", "Observation", "Shell"),
-    "excise.api": ("connect", "measure", "record"),
+    "excise.api": ("advise", "connect", "measure", "record"),
     "excise.errors": (
         "CapacityError",
         "CreateError",
@@ -56,6 +56,7 @@ __all__ = [
     "Step",
     "SubstrateError",
     "Unsupported",
+    "advise",
     "connect",
     "measure",
     "record",

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from excise.errors import SpecError
 from excise.handles import finish
 from excise.registry import make
 from excise.substrate import Substrate
@@ -13,6 +14,9 @@ from excise.trace import recording
 from excise.trajectory import keeping
 
 if TYPE_CHECKING:  # The meter is loaded when something is measured, not when somebody connects.
+    from excise.economics.answer import Advice
+    from excise.economics.demand import Demand
+    from excise.economics.measured import Measured
     from excise.meter.blocks import Progress
     from excise.meter.latency_records import LatencyHeader, LatencyTrial
     from excise.plans import RolloutPlan
@@ -85,6 +89,33 @@ def measure(
             progress=progress,
         )
     )
+
+
+def advise(
+    demand: "Demand | None" = None,
+    *,
+    results: "Sequence[str | Path] | Measured" = (),
+    workload: str | None = None,
+    **wanted: Any,
+) -> "Advice":
+    """Which substrate, path, start state and pool cost least for `demand`, from what was measured on this host.
+
+    `wanted` are fields of `excise.economics.demand.Demand`, in place of one: `advise(actions=150, parallel=64, kernel="own")`.
+    `excise.connect(advice.best.connect)` is then what to use. `results` are directories that `excise measure` wrote; without
+    any, the newest in results/. A trainer that asks in every phase reads them once, with `excise.advising.measured_here`, and
+    hands that over instead.
+    """
+    from excise import advising  # noqa: PLC0415 - see above
+    from excise.economics import advice, measured  # noqa: PLC0415
+    from excise.economics.demand import Demand  # noqa: PLC0415
+
+    if demand is not None and wanted:
+        raise SpecError("say what is wanted as a Demand, or field by field, not both")
+    unknown = sorted(wanted.keys() - set(Demand.__struct_fields__))
+    if unknown:
+        raise SpecError(f"advise takes no {unknown[0]!r}; there are: {', '.join(Demand.__struct_fields__)}")
+    found = results if isinstance(results, measured.Measured) else advising.measured_here(results)
+    return advice.advise(found, demand or Demand(**wanted), workload=workload, known=advising.known())
 
 
 def _in_a_loop() -> bool:

@@ -37,6 +37,7 @@ Examples:
   excise check chroot --case cwd --case stdin-reaches
   excise check namespace --group state
   excise check fake:broken=cwd
+  excise check --dry-run 'command?file=docs/recipes/aws-ec2.toml'
   excise check meter
   excise check --list""",
 )
@@ -61,6 +62,7 @@ def run_check(
     list_: Annotated[bool, Parameter(name="--list", negative="", show_default=False)] = False,
     image: str = "host",
     jobs: Annotated[int, Parameter(name=("--jobs", "-j"))] = 1,
+    dry_run: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> int:
     """Check that substrates keep every promise of the contract, as far as they declare the ability for it; or the meter.
@@ -79,6 +81,8 @@ def run_check(
         The root filesystem to check on.
     jobs
         How many cases may run at a time; those that look at what all share run alone, at the end.
+    dry_run
+        Of a recipe: show each command as it would be run, let its program read it without doing it, and make nothing.
     json
         Print the verdicts as JSON at the end, and nothing else.
     """
@@ -88,6 +92,10 @@ def run_check(
         return 0
     if not addresses:
         raise SpecError("there is nothing to check: name a substrate, as in `excise check local`")
+    if dry_run:
+        from excise.cli.check_dry_run import show  # noqa: PLC0415 - only recipes have one
+
+        return show(addresses, image, json=json)
     only = {one.name for one in named(chosen)} if chosen else None
     lines: list[Line] = []
     for address in addresses:

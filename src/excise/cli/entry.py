@@ -33,6 +33,7 @@ def application() -> App:
         (measure, "report", "Write a page with figures and tables, or a trace, of results that were measured."),
         (measure, "project", "Project rollouts to worker-hours, with intervals and sensitivity."),
         (measure, "compare", "Compare two runs by ratios; exit 1 where one got slower."),
+        (measure, "advise", "Say which substrate, path, start state and pool cost least, from what was measured."),
         (measure, "record", "Write what a program does in sandboxes to a file that can be measured."),
         (use, "run", "Run one command in a fresh sandbox."),
         (use, "ps", "List the live sandboxes on this machine."),

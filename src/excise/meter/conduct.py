@@ -72,12 +72,12 @@ async def conduct(request: Request, field: Field, tell: Callable[[Progress], Non
     path = request.out if request.out is not None else default_path(run_id)
     witness = field.reference or cells.runnable[0].address
     used = [request.workloads[name] for name in dict.fromkeys(cell.workload for cell in cells.runnable)]
-    versions = {address: one.capabilities.versions for address, one in field.admitted.items()}
+    capabilities = {address: one.capabilities for address, one in field.admitted.items()}
     header = Header(
         id=run_id,
         started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         plan=request.plan(cells.runnable, field.reference),
-        provenance=provenance(path.parent, versions, image_digest),
+        provenance=provenance(path.parent, capabilities, image_digest),
         skipped=(*field.skipped, *request.skipped, *cells.skipped),
         harness=await calibrate(used[0], request.image),
         witness=witness,

@@ -33,7 +33,7 @@ async def conduct_latencies(
         started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         plan=plan,
         privileged=os.geteuid() == 0,
-        provenance=provenance(path.parent, {a: one.capabilities.versions for a, one in admitted.items()}, image_digest),
+        provenance=provenance(path.parent, {a: one.capabilities for a, one in admitted.items()}, image_digest),
         skipped=skipped,
     )
     with Writer(path, header) as writer:

@@ -42,7 +42,7 @@ def header_of(plan: PoolPlan, seen: Mapping[str, Admitted | Skipped], path: Path
         id=new_id(),
         started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         plan=msgspec.structs.replace(plan, cells=tuple(runnable)),
-        provenance=provenance(path.parent, {a: one.capabilities.versions for a, one in admitted.items()}, image_digest),
+        provenance=provenance(path.parent, {a: one.capabilities for a, one in admitted.items()}, image_digest),
         skipped=tuple(dict.fromkeys(skipped)),
     )
 

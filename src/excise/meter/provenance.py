@@ -9,15 +9,16 @@ from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
-from excise.meter.records import Provenance
+from excise.meter.records import Declared, Provenance
+from excise.substrate import Capabilities
 
 _UNKNOWN = "unknown"
 _GIT_S = 10.0
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
-def provenance(directory: Path, versions: Mapping[str, Mapping[str, str]], image_digest: str | None = None) -> Provenance:
-    """This host now. `directory` is where results go: its filesystem is the one named."""
+def provenance(directory: Path, capabilities: Mapping[str, Capabilities], image_digest: str | None = None) -> Provenance:
+    """This host now, and what is measured on it. `directory` is where results go: its filesystem is the one named."""
     cpu = _first(r"^model name\s*:\s*(.+)$", _text("/proc/cpuinfo")) or platform.processor() or _UNKNOWN
     kernel = os.uname()
     return Provenance(
@@ -35,13 +36,24 @@ def provenance(directory: Path, versions: Mapping[str, Mapping[str, str]], image
         code=_code(),
         python=platform.python_version(),
         image_digest=image_digest,
-        versions=versions,
+        versions={address: one.versions for address, one in capabilities.items()},
+        declared={address: declared(one) for address, one in capabilities.items()},
         commit=_commit(),
         privileged=os.geteuid() == 0,
         swap_bytes=int(_first(r"^SwapTotal:\s*(\d+) kB", _text("/proc/meminfo")) or 0) * 1024,
         governor=_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").strip() or _UNKNOWN,
         virtual=_virtual(),
         clock=_text("/sys/devices/system/clocksource/clocksource0/current_clocksource").strip() or _UNKNOWN,
+    )
+
+
+def declared(capabilities: Capabilities) -> Declared:
+    """What of it isolation is judged by."""
+    return Declared(
+        kernel=capabilities.kernel,
+        isolates=tuple(sorted(capabilities.isolates)),
+        network=tuple(sorted(capabilities.network)),
+        snapshot=capabilities.snapshot,
     )
 
 

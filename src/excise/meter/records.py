@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from excise.spec import Kernel
 from excise.trace import Span
 
 SCHEMA = 4
@@ -159,6 +160,15 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.intended_ns + self.late_ns + self.wall_ns
 
 
+class Declared(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How far a substrate keeps sandboxes apart, as it declared when it was measured; the contract suite checks it."""
+
+    kernel: Kernel
+    isolates: tuple[str, ...] = ()
+    network: tuple[str, ...] = ()
+    snapshot: str | None = None
+
+
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """Where the numbers are from. It names no person and no path."""
 
@@ -182,6 +192,8 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     """Of the image's content; of `host`, of the tree generated beside the host's own /usr, which `distribution` names."""
     versions: Mapping[str, Mapping[str, str]] = {}
     """By address: what the substrate said of itself."""
+    declared: Mapping[str, Declared] = {}
+    """By address: how far it keeps sandboxes apart. Runs before this field say nothing of it."""
     commit: str = "unknown"
     """Of the checkout that measured, with "+" if it was changed; `code` is exact where this is not."""
     privileged: bool | None = None

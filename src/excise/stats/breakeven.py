@@ -1,6 +1,7 @@
 """The length at which two rows cost the same: one is quick to start, the other quick for each action."""
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -29,9 +30,9 @@ def break_even(first: Costs, second: Costs) -> BreakEven:
     """From two rows of one run, paired within blocks; from two given lines without interval."""
     both = None if first.blocks is None or second.blocks is None else first.blocks.beside(second.blocks)
     if both is None:
-        return _judged(_difference(first.line, second.line), None)
+        return judged(_difference(first.line, second.line), None)
     mine, theirs = (line_of(both.sums, prefix) for prefix in ("a.", "b."))
-    return _judged(_difference(mine, theirs), _undecided(both))
+    return judged(_difference(mine, theirs), _undecided(both))
 
 
 def _difference(first: Line, second: Line) -> Line:
@@ -39,24 +40,25 @@ def _difference(first: Line, second: Line) -> Line:
     return Line(fixed_s=second.fixed_s - first.fixed_s, per_action_s=second.per_action_s - first.per_action_s)
 
 
-def _judged(more: Line, undecided: tuple[float, float] | None) -> BreakEven:
+def judged(more: Line, among: tuple[float, float] | None) -> BreakEven:
+    """From what the second costs more than the first, and the lengths at which that cannot be told from nothing."""
     at_one = more.at(1)
     if more.fixed_s == more.per_action_s == 0:
         return BreakEven(outcome="equal")
     crossing = -more.fixed_s / more.per_action_s if more.per_action_s else math.inf
     if 1 <= crossing < math.inf:
-        low, high = (None, None) if undecided is None else (max(1.0, undecided[0]), undecided[1])
+        low, high = (None, None) if among is None else (max(1.0, among[0]), among[1])
         ends = low is not None and high is not None and low > 1 and high < math.inf
         return BreakEven(outcome="at", length=Estimate(crossing, low, high), above=more.per_action_s < 0, certain=ends)
     # The lines do not cross at any length of one action or more: who is dearer at one action is dearer at all.
     dearer = at_one > 0 or (at_one == 0 and more.per_action_s > 0)
-    sure = undecided is not None and not _overlaps(undecided)
+    sure = among is not None and not _overlaps(among)
     return BreakEven(outcome="never" if dearer else "always", certain=sure)
 
 
-def _overlaps(undecided: tuple[float, float]) -> bool:
+def _overlaps(among: tuple[float, float]) -> bool:
     """Whether some length of one action or more is among those at which the rows cannot be told apart."""
-    return undecided[1] >= 1
+    return among[1] >= 1
 
 
 def _undecided(both: Blocks) -> tuple[float, float] | None:
@@ -70,14 +72,18 @@ def _undecided(both: Blocks) -> tuple[float, float] | None:
     def difference(sums: Sums) -> Line:
         return _difference(line_of(sums, "a."), line_of(sums, "b."))
 
-    found, without = difference(both.sums), [difference(sums) for sums in both.without_each]
-    fixed_each, slope_each = [line.fixed_s for line in without], [line.per_action_s for line in without]
+    return undecided(difference(both.sums), [[difference(sums) for sums in both.without_each]])
+
+
+def undecided(found: Line, without: Sequence[Sequence[Line]]) -> tuple[float, float]:
+    """The same for a difference that rests on several runs: its lines without each block of each. Runs err on their own."""
     fixed, slope = found.fixed_s, found.per_action_s
-    reach = student(both.n - 1) ** 2
+    each = [([line.fixed_s for line in run], [line.per_action_s for line in run]) for run in without]
+    reach = student(min(map(len, without)) - 1) ** 2
     # a n^2 + b n + c <= 0
-    a = slope**2 - reach * _covariance(slope_each, slope_each)
-    b = 2 * (fixed * slope - reach * _covariance(fixed_each, slope_each))
-    c = fixed**2 - reach * _covariance(fixed_each, fixed_each)
+    a = slope**2 - reach * sum(_covariance(slopes, slopes) for _, slopes in each)
+    b = 2 * (fixed * slope - reach * sum(_covariance(fixes, slopes) for fixes, slopes in each))
+    c = fixed**2 - reach * sum(_covariance(fixes, fixes) for fixes, _ in each)
     return _where_not_above_zero(a, b, c)
 
 

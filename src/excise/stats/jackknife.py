@@ -53,7 +53,7 @@ class Blocks:
             raise ValueError(f"columns of one length above zero are needed, not {sorted(lengths)}")
         self.n = lengths.pop()
         self.ids = tuple(range(self.n)) if ids is None else tuple(ids)
-        self._columns = columns
+        self.columns = columns
         self.sums: Sums = {name: math.fsum(column) for name, column in columns.items()}
 
     def estimate(self, statistic: Callable[[Sums], float], scale: Scale = PLAIN, confidence: float = CONFIDENCE) -> Estimate:
@@ -72,37 +72,46 @@ class Blocks:
 
     def beside(self, other: "Blocks", mine: str = "a.", theirs: str = "b.") -> "Blocks | None":
         """The blocks that both have, with the columns of both under a prefix each; None where there is none."""
-        shared = sorted(set(self.ids) & set(other.ids))
-        if not shared:
-            return None
-        found: dict[str, list[float]] = {}
-        for prefix, one in ((mine, self), (theirs, other)):
-            at = {block: index for index, block in enumerate(one.ids)}
-            found |= {prefix + name: [column[at[block]] for block in shared] for name, column in one._columns.items()}
-        return Blocks(found, shared)
+        return joined({mine: self, theirs: other})
+
+    def named(self, prefix: str) -> "Blocks":
+        """The same with the columns under a prefix."""
+        return Blocks({prefix + name: column for name, column in self.columns.items()}, self.ids)
 
     @cached_property
     def without_each(self) -> list[Sums]:
-        return [{name: self.sums[name] - column[i] for name, column in self._columns.items()} for i in range(self.n)]
+        return [{name: self.sums[name] - column[i] for name, column in self.columns.items()} for i in range(self.n)]
+
+
+def joined(parts: Mapping[str, Blocks]) -> Blocks | None:
+    """The blocks that all have, with the columns of each under its prefix; None where there is none."""
+    shared = sorted(set[int].intersection(*(set(one.ids) for one in parts.values()))) if parts else []
+    if not shared:
+        return None
+    found: dict[str, list[float]] = {}
+    for prefix, one in parts.items():
+        at = {block: index for index, block in enumerate(one.ids)}
+        found |= {prefix + name: [column[at[block]] for block in shared] for name, column in one.columns.items()}
+    return Blocks(found, shared)
 
 
 def _reached(value: float, without: Sequence[float], reach: float, scale: Scale) -> tuple[float, float]:
     """So many standard errors to both sides, on that scale."""
-    middle, error = scale.to(value), _error([scale.to(x) for x in without])
+    middle, error = scale.to(value), standard_error([scale.to(x) for x in without])
     low, high = sorted((scale.back(middle - reach * error), scale.back(middle + reach * error)))
     return low, high
 
 
 def _outward(value: float, without: Sequence[float], reach: float, ends: tuple[float, float]) -> tuple[float, float]:
     """Move the end that is away from zero to where a scale puts it that is logarithmic some standard errors from zero."""
-    near = NEAR_ZERO * _error(without)
+    near = NEAR_ZERO * standard_error(without)
     low, high = _reached(
         value, without, reach, Scale(lambda x: math.asinh(x / near), lambda y: near * math.sinh(y), lambda _: True)
     )
     return (ends[0], max(ends[1], high)) if value > 0 else (min(ends[0], low), ends[1])
 
 
-def _error(without: Sequence[float]) -> float:
+def standard_error(without: Sequence[float]) -> float:
     """The standard error of a statistic, from its values without each block."""
     n = len(without)
     middle = math.fsum(without) / n

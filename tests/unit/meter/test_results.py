@@ -9,6 +9,7 @@ from excise.meter.packed import HEADER, TRIALS
 from excise.meter.provenance import provenance
 from excise.meter.records import Cell, Header, Plan, Quiet, Trial
 from excise.meter.results import Writer, load, whole_blocks
+from excise.substrate import Capabilities
 from excise.trace import Span
 
 CELLS = (Cell(address="a", workload="t0"), Cell(address="b", workload="t0"))
@@ -16,7 +17,10 @@ CELLS = (Cell(address="a", workload="t0"), Cell(address="b", workload="t0"))
 
 def header(tmp_path, run="r1"):
     return Header(
-        id=run, started="now", plan=Plan(cells=CELLS, reference="a"), provenance=provenance(tmp_path, {"a": {"x": "1"}})
+        id=run,
+        started="now",
+        plan=Plan(cells=CELLS, reference="a"),
+        provenance=provenance(tmp_path, {"a": Capabilities(versions={"x": "1"})}),
     )
 
 

@@ -29,6 +29,19 @@ class Repeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str = ""
 
 
+class Parse(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a program is made to read a command line and do nothing: for a dry run."""
+
+    before: Argv = ()
+    """Right after the program."""
+    after: Argv = ()
+    """At the end."""
+    whole: Argv = ()
+    """In place of the command line, which `${line}` is, as a shell would be given it."""
+    expect: str = ""
+    """What it prints if the command line is right; empty: its exit code says so."""
+
+
 class _Declared(Capabilities, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Capabilities as a recipe writes them: a misspelt one is refused, not left undeclared."""
 
@@ -65,6 +78,10 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     files: Mapping[str, str] = {}
     """Written below `${state}` before create; in *.json files values are escaped."""
     repeat: Mapping[str, Repeat] = {}
+    untried: str = ""
+    """Nobody has run it, and why: a dry run and every report of one say so."""
+    parse: Mapping[str, Parse] = {}
+    """By program."""
     capabilities: _Declared = _Declared()
 
 

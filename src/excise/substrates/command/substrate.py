@@ -18,6 +18,7 @@ from excise.host.sandboxes import OnThisMachine, Sandboxes
 from excise.spec import Spec
 from excise.storage.image import resolve
 from excise.substrate import Capabilities, Snapshot, require, unsupported
+from excise.substrates.command.dry_run import DryRun, dry_run
 from excise.substrates.command.handle import CommandHandle, Terms
 from excise.substrates.command.recipe import Filling, load
 
@@ -79,6 +80,10 @@ class CommandSubstrate(OnThisMachine[CommandHandle]):
                 f"{self._recipe.name} does not work here ({text or process.returncode}): {self._recipe.remedy}"
             )
         return text
+
+    async def dry_run(self, image: str) -> DryRun:
+        """Every command as it would be run, read by its own program where that can be told to do nothing. Nothing is made."""
+        return await dry_run(self._recipe, image)
 
     # ---- sandboxes
 
