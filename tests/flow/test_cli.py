@@ -35,6 +35,7 @@ COMMANDS = [
     "report",
     "project",
     "compare",
+    "advise",
     "record",
     "run",
     *LOOKING_IN,
