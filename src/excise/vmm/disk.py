@@ -1,0 +1,82 @@
+"""Disks: an image's root, read-only and shared by all machines of it; and a private one for what a machine writes."""
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+from excise.errors import SpecError, SubstrateError
+from excise.storage.store import Image
+from excise.vmm.kept import kept, sentence
+from excise.vmm.tools import find, run
+
+# Not packed: an emulated processor would pay for it at every read, and the host's disk is large.
+_PLAIN = ("-noI", "-noD", "-noF", "-noX", "-no-progress", "-quiet", "-no-recovery")
+
+
+async def root_disk(image: Image) -> Path:
+    """`image` as a squashfs, owners kept; made once."""
+    if image.binds:
+        raise SpecError(
+            f"a machine of its own cannot show this machine's directories, as image={image.name!r} does: name another"
+        )
+    if image.over:
+        raise SpecError("saved layers over an image are not built into a disk yet; leave them out")
+
+    async def fill(making: Path) -> None:
+        squash = find("mksquashfs", "squashfs-tools")
+        if os.geteuid() == 0 or image.tar is None:
+            await run(squash, str(image.root), str(making), *_PLAIN)
+        else:
+            # The unpacked files are all ours, since an ordinary user has one uid to give: the tar knows their owners.
+            await run(squash, "-", str(making), "-tar", *_PLAIN, stdin=image.tar)
+
+    return await kept(f"disk-{image.key or image.digest.removeprefix('sha256:')}", fill)
+
+
+async def private_disk(path: Path, size_bytes: int, inodes: int | None = None) -> None:
+    """A sparse ext4 at `path`, empty. What is made once is its pattern: copying holes costs nothing."""
+    if size_bytes < 16 << 20:
+        raise SpecError(f"limits.disk_bytes={size_bytes} is too little for a disk: at least {16 << 20}")
+    size_bytes = -(-size_bytes // 4096) * 4096
+
+    async def fill(making: Path) -> None:
+        with making.open("wb") as file:
+            file.truncate(size_bytes)
+        count = ("-N", str(inodes)) if inodes is not None else ()
+        features = ("-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", "-m", "0")
+        await run(find("mkfs.ext4", "e2fsprogs"), "-q", "-F", *features, *count, str(making))
+
+    pattern = await kept(f"ext4-{size_bytes}-{inodes or 0}", fill)
+    try:
+        await asyncio.to_thread(copy_sparse, pattern, path)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise sentence(error) from None
+
+
+def copy_sparse(source: Path, target: Path) -> None:
+    """A copy that has holes where its source has them."""
+    with source.open("rb") as read, target.open("wb") as write:
+        size = os.fstat(read.fileno()).st_size
+        os.ftruncate(write.fileno(), size)
+        at = 0
+        while at < size:
+            try:
+                at = os.lseek(read.fileno(), at, os.SEEK_DATA)
+            except OSError:  # nothing but a hole is left
+                return
+            end = os.lseek(read.fileno(), at, os.SEEK_HOLE)
+            while at < end:
+                copied = os.copy_file_range(read.fileno(), write.fileno(), end - at, at, at)
+                if not copied:
+                    raise SubstrateError(f"{source} became shorter while it was copied")
+                at += copied
+
+
+def remove(path: Path) -> None:
+    """A file or a directory of ours, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
