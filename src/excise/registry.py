@@ -26,11 +26,13 @@ _OURS: dict[str, str] = {
     "runc": "excise.substrates.command:runc",
     "docker": "excise.substrates.docker:DockerSubstrate",
     "kubernetes": "excise.substrates.kubernetes:KubernetesSubstrate",
+    "vm": "excise.substrates.vm:VmSubstrate",
 }
 _WITH_GUEST: dict[str, str] = {
     "chroot": "excise.substrates.chroot:ChrootGuestSubstrate",
     "docker": "excise.substrates.docker:DockerGuestSubstrate",
     "kubernetes": "excise.substrates.kubernetes:KubernetesGuestSubstrate",
+    "vm": "excise.substrates.vm:VmGuestSubstrate",
 }
 _WRAPPERS: dict[str, str] = {"pool": "excise.substrates.pool:Pool", "hosted": "excise.substrates.hosted:HostedSubstrate"}
 _REMOTE = "excise.substrates.remote:RemoteSubstrate"

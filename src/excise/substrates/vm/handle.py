@@ -1,0 +1,165 @@
+"""One machine as a Handle, by ssh."""
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from excise.action import Action, Batch, Command, End, Exec, FileAction, Observation, Shell
+from excise.errors import SandboxLost
+from excise.guestless.actions import Actions
+from excise.guestless.inside import Inside, Start
+from excise.guestless.process import GuestlessProcess
+from excise.guestless.tar import download, upload
+from excise.handles import Readiness, Undeclared, environment, finish, run_batch
+from excise.spec import Spec
+from excise.substrate import Capabilities, Connection, Process, require_command
+from excise.substrates.vm.entering import Entrance
+from excise.substrates.vm.life import Life
+from excise.substrates.vm.ssh import SshConnection, SshWire
+
+if TYPE_CHECKING:
+    import asyncssh
+
+_CALLERS_FAULT = ("unshare: cannot change directory", "unshare: failed to execute")
+# By the machine's own stat, which no image can lack. Free blocks, then free inodes.
+_ROOM = "exec /usr/bin/stat -f -c '%a %d' /sandbox"
+
+
+class VmHandle(Undeclared):
+    """Actions by exec on one kept-open connection, each with a shell of ours around it."""
+
+    def __init__(
+        self,
+        life: Life,
+        connection: "asyncssh.SSHClientConnection",
+        entrance: Entrance,
+        *,
+        address: str,
+        capabilities: Capabilities,
+        spec: Spec,
+        on_close: Callable[["VmHandle"], None],
+    ) -> None:
+        self.id = life.id
+        self._life = life
+        self._connection = connection
+        self._entrance = entrance
+        self._address = address
+        self._capabilities = capabilities
+        self._spec = spec
+        self._on_close = on_close
+        self._readiness = Readiness()
+        self._inside = Inside(self._exec, root="0", callers_fault=_CALLERS_FAULT, lost=life.lost)
+        self._actions = Actions(
+            self._inside,
+            variables=lambda action: environment(entrance.variables, spec, action),
+            limited=bool(spec.limits.asked() & {"memory_bytes", "pids"}),
+        )
+
+    async def _exec(self, start: Start) -> SshWire:
+        return await self._open(self._entrance.command(start), terminal=start.terminal)
+
+    async def _open(self, command: str, *, terminal: bool = False) -> SshWire:
+        try:
+            return await SshWire.open(self._connection, command, terminal=terminal)
+        except SandboxLost as error:
+            raise await self._life.lost(str(error)) from None
+
+    async def begin(self) -> None:
+        """Give the machine the variables that every action has."""
+        command, stdin = self._entrance.keep()
+        wire = await self._open(command)
+        await wire.write(stdin)
+        await wire.close_stdin()
+        while await wire.frame() is not None:
+            pass
+        wire.close()
+
+    # ---- actions
+
+    async def ready(self) -> None:
+        async with self._readiness.turn:
+            self._check_open()
+            await self._readiness.reach(self, self._spec)
+
+    async def alive(self) -> None:
+        self._check_open()
+        await self._inside.counts()
+
+    async def adopt(self, spec: Spec) -> None:
+        from excise.adoption import require_adoption  # noqa: PLC0415
+
+        async with self._readiness.turn:
+            self._check_open()
+            require_adoption(self._spec, spec, self._capabilities, self._address)
+            self._spec = spec
+            self._readiness.adopt()
+
+    async def run(self, action: Action) -> Observation:
+        if isinstance(action, Batch):
+            return await run_batch(self, action)
+        self._check(action)
+        seen = await self._actions.run(action)
+        if self._spec.limits.asked() & {"disk_bytes", "inodes"} and await self._is_full(seen):
+            return msgspec.structs.replace(seen, end=End.OUT_OF_DISK)
+        return seen
+
+    async def _is_full(self, seen: Observation) -> bool:
+        """Whether a command failed while its disk was full. A file action's errno says it already."""
+        if seen.end is not End.EXITED or not seen.exit_code or seen.errno is not None:
+            return False
+        wire, said = await self._open(_ROOM), b""
+        while (frame := await wire.frame()) is not None:
+            said += frame[1]
+        wire.close()
+        return "0" in said.decode("ascii", "replace").split()
+
+    async def start(self, action: Command) -> Process:
+        self._check(action)
+        return await self._actions.start(action)
+
+    def _check(self, action: Command | FileAction) -> None:
+        self._check_open()
+        if isinstance(action, Exec | Shell):
+            require_command(action, self._capabilities, self._address)
+
+    async def upload(self, path: str, tar: AsyncIterable[bytes]) -> None:
+        await upload(self, path, tar)
+
+    def download(self, path: str) -> AsyncIterator[bytes]:
+        return download(self, path)
+
+    async def connect(self, port: int) -> Connection:
+        self._check_open()
+        try:
+            return await SshConnection.open(self._connection, port)
+        except SandboxLost as error:
+            raise await self._life.lost(str(error)) from None
+
+    # ---- life
+
+    async def pause(self) -> None:
+        self._check_open()
+        await self._life.machine.pause()
+
+    async def resume(self) -> None:
+        self._check_open()
+        await self._life.machine.resume()
+
+    async def renew(self, lease_s: float) -> None:
+        self._check_open()
+        self._life.renew(lease_s)
+
+    async def close(self) -> None:
+        await finish(self._remove(self._actions.let_go()))
+
+    async def _remove(self, live: tuple[GuestlessProcess, ...]) -> None:
+        self._connection.abort()
+        await self._life.close()
+        self._on_close(self)
+        for process in live:
+            await process.settled()
+
+    def _check_open(self) -> None:
+        if self._inside.closed:
+            raise SandboxLost("the sandbox is closed")

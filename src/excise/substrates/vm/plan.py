@@ -1,0 +1,97 @@
+"""What a machine is made of, from a spec: pure data."""
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from excise.spec import Limits
+from excise.substrates.vm import boot
+
+MEBIBYTE = 1 << 20
+RESERVE_BYTES = 192 * MEBIBYTE
+"""What the machine's own system may take beside the sandbox's memory."""
+SYSTEM = (
+    "console=ttyS0",
+    "quiet",
+    "panic=-1",
+    "random.trust_cpu=on",
+    "systemd.unit=excise.target",
+    "systemd.show_status=false",
+)
+PORT = "excise"
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One machine's parts, as files here and numbers."""
+
+    kernel: Path
+    initrd: Path
+    system: Path
+    image: Path
+    private: Path
+    accel: tuple[str, ...]
+    memory_bytes: int
+    cpus: int
+    ports: Mapping[str, str]
+    """Chardev to the name its port has inside."""
+
+    def arguments(self) -> tuple[str, ...]:
+        """QEMU's: an ordinary machine with its devices on a PCI bus, as clouds have them."""
+        disks = ((self.system, True), (self.image, True), (self.private, False))
+        return (
+            *("-M", "q35", *self.accel, "-m", f"{math.ceil(self.memory_bytes / MEBIBYTE)}M", "-smp", str(self.cpus)),
+            *("-kernel", str(self.kernel), "-initrd", str(self.initrd), "-append", " ".join(SYSTEM)),
+            *("-serial", "chardev:console", "-device", "virtio-rng-pci", "-device", "virtio-serial-pci"),
+            *(part for chardev, name in self.ports.items() for part in _port(chardev, name)),
+            *(part for number, (path, fixed) in enumerate(disks) for part in _disk(number, path, fixed=fixed)),
+        )
+
+
+def _port(chardev: str, name: str) -> Sequence[str]:
+    return ("-device", f"virtserialport,chardev={chardev},name={name}")
+
+
+def _disk(number: int, path: Path, *, fixed: bool) -> Sequence[str]:
+    # A write that the host's full disk refuses stops the machine, which is then told apart from the sandbox's own full disk.
+    how = "readonly=on" if fixed else "discard=unmap,werror=stop,rerror=stop"
+    name = str(path).replace(",", ",,")
+    return ("-drive", f"if=none,id=disk{number},format=raw,file={name},{how}", "-device", f"virtio-blk-pci,drive=disk{number}")
+
+
+def config(workdir: str) -> str:
+    """What the machine's first program reads, as a shell does."""
+    return f"EXCISE_WORKDIR={shlex.quote(workdir)}\nEXCISE_ADDRESS=\n"
+
+
+def units(service: str, limits: Limits) -> dict[str, bytes]:
+    """The machine's own: what it boots to, the way in (`ssh` or `guest`), and the sandbox's limits as a slice."""
+    return {
+        "excise.target": boot.text("excise.target"),
+        "sandbox.service": boot.text("sandbox.service"),
+        "sandbox.slice": _slice(limits).encode(),
+        "excise.service": boot.text(f"{service}.service"),
+    }
+
+
+def _slice(limits: Limits) -> str:
+    lines = ["[Unit]", "Description=The sandbox", "DefaultDependencies=no", "[Slice]"]
+    lines += ["MemoryAccounting=yes", "TasksAccounting=yes", "CPUAccounting=yes"]
+    if limits.memory_bytes is not None:
+        lines += [f"MemoryMax={limits.memory_bytes}", "MemorySwapMax=0"]
+    if limits.pids is not None:
+        lines.append(f"TasksMax={limits.pids}")
+    if limits.cpus is not None:
+        lines.append(f"CPUQuota={max(1, round(limits.cpus * 100))}%")
+    return "\n".join(lines) + "\n"
+
+
+def memory_bytes(limits: Limits, otherwise: int) -> int:
+    """Of the whole machine: what the sandbox may use, and its system's own."""
+    return (limits.memory_bytes if limits.memory_bytes is not None else otherwise) + RESERVE_BYTES
+
+
+def cpus(limits: Limits, otherwise: int) -> int:
+    return max(1, math.ceil(limits.cpus)) if limits.cpus is not None else otherwise
