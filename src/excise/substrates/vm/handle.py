@@ -1,11 +1,11 @@
 """One machine as a Handle, by ssh."""
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from excise.action import Action, Batch, Command, End, Exec, FileAction, Observation, Shell
+from excise.adoption import require_adoption
 from excise.errors import SandboxLost
 from excise.guestless.actions import Actions
 from excise.guestless.inside import Inside, Start
@@ -16,10 +16,7 @@ from excise.spec import Spec
 from excise.substrate import Capabilities, Connection, Process, require_command
 from excise.substrates.vm.entering import Entrance
 from excise.substrates.vm.life import Life
-from excise.substrates.vm.ssh import SshConnection, SshWire
-
-if TYPE_CHECKING:
-    import asyncssh
+from excise.substrates.vm.ssh import SshClient, SshConnection, SshWire
 
 _CALLERS_FAULT = ("unshare: cannot change directory", "unshare: failed to execute")
 # By the machine's own stat, which no image can lack. Free blocks, then free inodes.
@@ -32,7 +29,7 @@ class VmHandle(Undeclared):
     def __init__(
         self,
         life: Life,
-        connection: "asyncssh.SSHClientConnection",
+        connection: SshClient,
         entrance: Entrance,
         *,
         address: str,
@@ -87,8 +84,6 @@ class VmHandle(Undeclared):
         await self._inside.counts()
 
     async def adopt(self, spec: Spec) -> None:
-        from excise.adoption import require_adoption  # noqa: PLC0415
-
         async with self._readiness.turn:
             self._check_open()
             require_adoption(self._spec, spec, self._capabilities, self._address)

@@ -142,7 +142,7 @@ class Started(NamedTuple):
     way: socket.socket
 
     async def answered(self, work: Awaitable[T], until_s: float) -> T:
-        """What `work` leads to; a CreateError with the console's tail if the machine ends first, or the loop's clock is there."""
+        """What `work` leads to; a CreateError with the console's tail if the machine ends before, or it is too late."""
         try:
             async with asyncio.timeout_at(until_s):
                 return await self.life.machine.until(work, "the machine did not boot")

@@ -13,13 +13,9 @@ from excise.substrates.vm import boot
 MEBIBYTE = 1 << 20
 RESERVE_BYTES = 192 * MEBIBYTE
 """What the machine's own system may take beside the sandbox's memory."""
-SYSTEM = (
-    "console=ttyS0",
-    "quiet",
-    "panic=-1",
-    "random.trust_cpu=on",
-    "systemd.unit=excise.target",
-    "systemd.show_status=false",
+COMMAND_LINE = (
+    *("console=ttyS0", "quiet", "panic=-1", "random.trust_cpu=on"),
+    *("systemd.unit=excise.target", "systemd.show_status=false"),
 )
 PORT = "excise"
 
@@ -43,7 +39,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         disks = ((self.system, True), (self.image, True), (self.private, False))
         return (
             *("-M", "q35", *self.accel, "-m", f"{math.ceil(self.memory_bytes / MEBIBYTE)}M", "-smp", str(self.cpus)),
-            *("-kernel", str(self.kernel), "-initrd", str(self.initrd), "-append", " ".join(SYSTEM)),
+            *("-kernel", str(self.kernel), "-initrd", str(self.initrd), "-append", " ".join(COMMAND_LINE)),
             *("-serial", "chardev:console", "-device", "virtio-rng-pci", "-device", "virtio-serial-pci"),
             *(part for chardev, name in self.ports.items() for part in _port(chardev, name)),
             *(part for number, (path, fixed) in enumerate(disks) for part in _disk(number, path, fixed=fixed)),

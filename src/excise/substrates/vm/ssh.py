@@ -3,18 +3,17 @@
 import asyncio
 import socket
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from excise.errors import CreateError, SandboxLost, SubstrateError
-
-if TYPE_CHECKING:
-    import asyncssh
 
 _HELD_BYTES = 1 << 18
 """Output that is held while nobody reads it; then the channel's own window fills, and the program stalls."""
 _USER = "root"
 _NAME = "sandbox"
 STDERR = 2
+SshClient: TypeAlias = Any
+"""asyncssh's SSHClientConnection, whose types say too little to be of use."""
 
 
 def library() -> Any:
@@ -46,8 +45,8 @@ class Keys:
         return library().import_known_hosts(f"{_NAME} {self._host.export_public_key('openssh').decode()}")
 
 
-async def connect(sock: socket.socket, keys: Keys) -> "asyncssh.SSHClientConnection":
-    """Take the socket over. The machine may still be booting: it answers when its sshd does, and the caller's deadline counts."""
+async def connect(sock: socket.socket, keys: Keys) -> SshClient:
+    """Take the socket over. The machine may still be booting: it answers when its sshd does; the deadline is the caller's."""
     asyncssh = library()
     sock.setblocking(False)
     try:
@@ -87,7 +86,7 @@ class SshWire:
         self._room.set()
 
     @classmethod
-    async def open(cls, connection: "asyncssh.SSHClientConnection", command: str, *, terminal: bool) -> "SshWire":
+    async def open(cls, connection: SshClient, command: str, *, terminal: bool) -> "SshWire":
         """Run `command` by the machine's shell."""
         asyncssh = library()
         try:
@@ -131,12 +130,14 @@ class SshWire:
 
     async def write(self, data: bytes) -> None:
         await self._room.wait()
-        try:
-            if self._over or self._channel.is_closing():
-                raise BrokenPipeError
-            self._channel.write(data)
-        except (OSError, BrokenPipeError):
-            raise BrokenPipeError("the process does not read its stdin any more") from None
+        gone = self._over or self._channel.is_closing()
+        if not gone:
+            try:
+                self._channel.write(data)
+            except OSError:
+                gone = True
+        if gone:
+            raise BrokenPipeError("the process does not read its stdin any more")
         await self._room.wait()
 
     async def close_stdin(self) -> None:
@@ -208,7 +209,7 @@ class SshConnection:
         self._writer = writer
 
     @classmethod
-    async def open(cls, connection: "asyncssh.SSHClientConnection", port: int) -> "SshConnection":
+    async def open(cls, connection: SshClient, port: int) -> "SshConnection":
         asyncssh = library()
         try:
             reader, writer = await connection.open_connection("127.0.0.1", port, encoding=None)

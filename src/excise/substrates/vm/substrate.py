@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from excise.handles import environment, finish
 from excise.host.sandboxes import OnThisMachine, Sandboxes
@@ -13,10 +12,7 @@ from excise.substrates.vm import abilities, boot
 from excise.substrates.vm.entering import Entrance
 from excise.substrates.vm.handle import VmHandle
 from excise.substrates.vm.making import Machines, Options, Started, margin
-from excise.substrates.vm.ssh import Keys, connect, library
-
-if TYPE_CHECKING:
-    import asyncssh
+from excise.substrates.vm.ssh import Keys, SshClient, connect, library
 
 _DEFAULT = Options()
 
@@ -59,9 +55,7 @@ class VmSubstrate(OnThisMachine[VmHandle]):
 
         return await self._sandboxes.once(request_id, deadline_s, make)
 
-    def _handle(
-        self, made: Started, connection: "asyncssh.SSHClientConnection", capabilities: Capabilities, spec: Spec
-    ) -> VmHandle:
+    def _handle(self, made: Started, connection: SshClient, capabilities: Capabilities, spec: Spec) -> VmHandle:
         entrance = Entrance(
             root=made.image.root,
             workdir=made.workdir,
