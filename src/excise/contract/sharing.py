@@ -54,11 +54,16 @@ class Shared:
         seen = await self._handle.run(Shell(scripts.PRINT_WORKDIR, timeout_s=CLEAN_S))
         self._workdir = seen.stdout.decode().removesuffix("\n")
 
+    @property
+    def handle(self) -> Handle:
+        """The sandbox itself, once it was prepared."""
+        assert self._handle is not None, "it was not prepared"
+        return self._handle
+
     def lend(self) -> "Lent":
         """To one case."""
-        assert self._handle is not None
         self._lent += 1
-        return Lent(self._substrate, LentHandle(self._handle, self._workdir, f"{self._lent}-"))
+        return Lent(self._substrate, LentHandle(self.handle, self._workdir, f"{self._lent}-"))
 
     async def close(self) -> None:
         handle, self._handle = self._handle, None

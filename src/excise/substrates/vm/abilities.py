@@ -11,6 +11,7 @@ def by_ssh(found: Found) -> Capabilities:
     return Capabilities(
         kernel="own",
         isolates=frozenset({"files", "processes", "network", "ipc", "users"}),
+        adopts=frozenset({"secrets"}),
         stream=True,
         pty=True,
         users=True,
@@ -18,11 +19,12 @@ def by_ssh(found: Found) -> Capabilities:
         ports=True,
         background=True,
         limits=frozenset({"memory_bytes", "cpus", "pids", "disk_bytes", "inodes"}),
-        network=frozenset({"none"}),
+        network=frozenset({"none", "allow", "open"}),
+        build_network=True,
         versions=found.versions(),
     )
 
 
 def by_guest(found: Found) -> Capabilities:
     """The same machine, with what a guest inside adds."""
-    return msgspec.structs.replace(by_ssh(found), sessions=True, signals=True, guest_clock=True, adopts=frozenset({"secrets"}))
+    return msgspec.structs.replace(by_ssh(found), sessions=True, signals=True, guest_clock=True)

@@ -11,11 +11,14 @@ from excise.guest.link import Link
 from excise.guest.programs import program
 from excise.handles import finish
 from excise.host.sandboxes import OnThisMachine, Sandboxes
+from excise.network.client import Phases, Proxies, phases
 from excise.spec import Spec
 from excise.substrate import Capabilities, Snapshot, require, unsupported
 from excise.substrates.vm import abilities
 from excise.substrates.vm.life import Life
-from excise.substrates.vm.making import Machines, Options, margin
+from excise.substrates.vm.making import Machines, Options, Started, margin
+from excise.substrates.vm.ssh import Keys, connect
+from excise.substrates.vm.way_out import WayOut
 
 _DEFAULT = Options()
 
@@ -23,10 +26,44 @@ _DEFAULT = Options()
 class VmGuestHandle(GuestHandle):
     """A machine whose sandbox has the guest as PID 1."""
 
-    def __init__(self, life: Life, *args: Any, **more: Any) -> None:
+    def __init__(self, life: Life, asked: Spec, network: Phases, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._life = life
+        self._asked = asked
+        self._network = network
+        self._way: WayOut | None = None
         life.at_end(self.link.fail)
+
+    async def open_way(self, way: WayOut) -> None:
+        """The way out of the sandbox, as its steps have it."""
+        self._way = way
+        await way.change(self._network.build)
+
+    async def close_way(self) -> None:
+        if self._way is not None:
+            await self._way.close()
+
+    # ---- another spec's
+
+    @property
+    def _made_of(self) -> Spec:
+        return self._asked
+
+    def _remain(self, spec: Spec) -> None:
+        super()._remain(spec)
+        self._asked = spec
+
+    async def _take_on(self, spec: Spec) -> None:
+        self._asked, self._network = spec, phases(spec, built=not spec.all_steps())
+        await self._become(self._network.dressed(spec, {})[0], self._image_env)
+        if self._way is not None:
+            await self._way.change(self._network.build)
+
+    async def _built(self) -> None:
+        if self._way is not None and self._network.build != self._network.run:
+            await self._way.change(self._network.run)
+
+    # ---- life
 
     async def pause(self) -> None:
         self.link.check()
@@ -51,6 +88,7 @@ class VmGuestSubstrate(OnThisMachine[VmGuestHandle]):
         self.address = options.words("vm+guest")
         self._machines = Machines(options)
         self._sandboxes = Sandboxes[VmGuestHandle]("vmguest")
+        self._proxies = Proxies()
 
     async def probe(self) -> Capabilities:
         program("excise-guest")
@@ -66,36 +104,54 @@ class VmGuestSubstrate(OnThisMachine[VmGuestHandle]):
         async def make(directory: Path) -> VmGuestHandle:
             capabilities = await self.probe()
             require(start, capabilities, self.address)
-            files = {"guest": await asyncio.to_thread(program("excise-guest").read_bytes)}
-            made = await self._machines.start(directory, start, service="guest", files=files, lease_s=lease_s)
-
-            async def dispose() -> None:
-                self._sandboxes.forget(handle)
-                await made.life.close()
-
+            network = phases(start, built=not start.all_steps())
+            # The guest has no way out to offer: where the spec has a network, an sshd beside it has.
+            keys = None if (network.build.mode, network.run.mode) == ("none", "none") else Keys()
+            ways = {"guest": {"guest": await asyncio.to_thread(program("excise-guest").read_bytes)}}
+            if keys is not None:
+                ways["ssh"] = keys.files()
+            made = await self._machines.start(directory, start, ways=ways, lease_s=lease_s)
             try:
-                # Greeted at once: the greeting waits in the port while the machine boots.
-                handle = VmGuestHandle(
-                    made.life,
-                    Link(SocketCarrier(made.way)),
-                    id=made.life.id,
-                    address=self.address,
-                    capabilities=capabilities,
-                    spec=start,
-                    image_env=made.image.env,
-                    cwd=made.workdir,
-                    user=start.user or made.image.user,
-                    dispose=dispose,
-                )
+                handle = self._handle(made, network, capabilities, start)
             except BaseException:
-                made.way.close()
-                await finish(made.life.close())
+                await finish(made.undo())
                 raise
             try:
                 await made.answered(handle.alive(), until_s)
+                if keys is not None:
+                    connection = await made.answered(connect(made.ways["ssh"], keys), until_s)
+                    await handle.open_way(WayOut(self._proxies, connection, made.life))
             except BaseException:
                 await finish(handle.close())
                 raise
             return handle
 
         return await self._sandboxes.once(request_id, deadline_s, make)
+
+    def _handle(self, made: Started, network: Phases, capabilities: Capabilities, asked: Spec) -> VmGuestHandle:
+        async def dispose() -> None:
+            self._sandboxes.forget(handle)
+            await handle.close_way()
+            await made.undo()
+
+        spec, env = network.dressed(asked, made.image.env)
+        # Greeted at once: the greeting waits in the port while the machine boots.
+        handle = VmGuestHandle(
+            made.life,
+            asked,
+            network,
+            Link(SocketCarrier(made.ways["guest"])),
+            id=made.life.id,
+            address=self.address,
+            capabilities=capabilities,
+            spec=spec,
+            image_env=env,
+            cwd=made.workdir,
+            user=spec.user or made.image.user,
+            dispose=dispose,
+        )
+        return handle
+
+    async def close(self) -> None:
+        await super().close()
+        await self._proxies.close()

@@ -1,5 +1,6 @@
 """One machine as a Handle, by ssh."""
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 
 import msgspec
@@ -11,12 +12,14 @@ from excise.guestless.actions import Actions
 from excise.guestless.inside import Inside, Start
 from excise.guestless.process import GuestlessProcess
 from excise.guestless.tar import download, upload
-from excise.handles import Readiness, Undeclared, environment, finish, run_batch
+from excise.handles import Undeclared, environment, finish, make_ready, prepare, run_batch
+from excise.network.client import phases
 from excise.spec import Spec
 from excise.substrate import Capabilities, Connection, Process, require_command
 from excise.substrates.vm.entering import Entrance
-from excise.substrates.vm.life import Life
+from excise.substrates.vm.making import Started
 from excise.substrates.vm.ssh import SshClient, SshConnection, SshWire
+from excise.substrates.vm.way_out import WayOut
 
 _CALLERS_FAULT = ("unshare: cannot change directory", "unshare: failed to execute")
 # By the machine's own stat, which no image can lack. Free blocks, then free inodes.
@@ -28,29 +31,43 @@ class VmHandle(Undeclared):
 
     def __init__(
         self,
-        life: Life,
+        made: Started,
         connection: SshClient,
-        entrance: Entrance,
+        spec: Spec,
+        way: WayOut,
         *,
         address: str,
         capabilities: Capabilities,
-        spec: Spec,
         on_close: Callable[["VmHandle"], None],
     ) -> None:
-        self.id = life.id
-        self._life = life
+        self.id = made.life.id
+        self._made = made
+        self._life = made.life
         self._connection = connection
-        self._entrance = entrance
+        self._way = way
         self._address = address
         self._capabilities = capabilities
-        self._spec = spec
         self._on_close = on_close
-        self._readiness = Readiness()
-        self._inside = Inside(self._exec, root="0", callers_fault=_CALLERS_FAULT, lost=life.lost)
+        self._turn = asyncio.Lock()
+        self._is_ready = self._adopted = False
+        self._become(spec)
+        self._inside = Inside(self._exec, root="0", callers_fault=_CALLERS_FAULT, lost=self._life.lost)
         self._actions = Actions(
             self._inside,
-            variables=lambda action: environment(entrance.variables, spec, action),
+            variables=lambda action: environment(self._entrance.variables, self._spec, action),
             limited=bool(spec.limits.asked() & {"memory_bytes", "pids"}),
+        )
+
+    def _become(self, asked: Spec) -> None:
+        """A sandbox of this spec; `begin` tells the machine."""
+        self._asked = asked
+        self._network = phases(asked, built=not asked.all_steps())
+        self._spec, env = self._network.dressed(asked, self._made.image.env)
+        self._entrance = Entrance(
+            root=self._made.image.root,
+            workdir=self._made.workdir,
+            user=asked.user or self._made.image.user,
+            variables=environment(env, self._spec),
         )
 
     async def _exec(self, start: Start) -> SshWire:
@@ -63,7 +80,7 @@ class VmHandle(Undeclared):
             raise await self._life.lost(str(error)) from None
 
     async def begin(self) -> None:
-        """Give the machine the variables that every action has."""
+        """Give the machine the variables that every action has, and the network of the spec's steps."""
         command, stdin = self._entrance.keep()
         wire = await self._open(command)
         await wire.write(stdin)
@@ -71,24 +88,37 @@ class VmHandle(Undeclared):
         while await wire.frame() is not None:
             pass
         wire.close()
+        await self._way.change(self._network.build)
 
     # ---- actions
 
     async def ready(self) -> None:
-        async with self._readiness.turn:
+        """Once is enough: who asked for the same sandbox with the same request_id does not run its steps again."""
+        async with self._turn:
             self._check_open()
-            await self._readiness.reach(self, self._spec)
+            if self._is_ready:
+                return
+            if self._adopted:
+                await prepare(self, self._spec, self._built)
+            else:
+                await make_ready(self, self._spec, None, self._built)
+            self._is_ready = True
+
+    async def _built(self) -> None:
+        if self._network.build != self._network.run:
+            await self._way.change(self._network.run)
 
     async def alive(self) -> None:
         self._check_open()
         await self._inside.counts()
 
     async def adopt(self, spec: Spec) -> None:
-        async with self._readiness.turn:
+        async with self._turn:
             self._check_open()
-            require_adoption(self._spec, spec, self._capabilities, self._address)
-            self._spec = spec
-            self._readiness.adopt()
+            require_adoption(self._asked, spec, self._capabilities, self._address)
+            self._become(spec)
+            await self.begin()
+            self._adopted, self._is_ready = self._adopted or self._is_ready, False
 
     async def run(self, action: Action) -> Observation:
         if isinstance(action, Batch):
@@ -149,6 +179,7 @@ class VmHandle(Undeclared):
         await finish(self._remove(self._actions.let_go()))
 
     async def _remove(self, live: tuple[GuestlessProcess, ...]) -> None:
+        await self._way.close()
         self._connection.abort()
         await self._life.close()
         self._on_close(self)

@@ -27,7 +27,7 @@ class Life:
         self.machine = machine
         self.id = directory.name
         self.spec = spec
-        self._directory = directory
+        self.directory = directory
         self._pin = pin
         self._reason = ""
         self._loop = asyncio.get_running_loop()
@@ -91,4 +91,4 @@ class Life:
             await self.machine.close()
         finally:
             self._pin.close()
-            await asyncio.to_thread(partial(remove, str(self._directory)))
+            await asyncio.to_thread(partial(remove, str(self.directory)))

@@ -84,47 +84,32 @@ class Machines:
             )
         return self._found
 
-    async def start(
-        self, directory: Path, spec: Spec, *, service: str, files: Mapping[str, bytes], lease_s: float
-    ) -> "Started":
-        """A machine that has begun to boot, with `service` as the way in, and our end of that way."""
+    async def start(self, directory: Path, spec: Spec, *, ways: Mapping[str, Mapping[str, bytes]], lease_s: float) -> "Started":
+        """A machine that has begun to boot. `ways`: into it, each with the files it needs in there."""
         found = await self.found()
         image, pin = await hold(self._image(spec))
         try:
             workdir = spec.workdir or image.workdir
-            private = directory / "private"
-            disk = await root_disk(image)
-            await private_disk(private, spec.limits.disk_bytes or DISK_BYTES, spec.limits.inodes)
-            initrd = directory / "initrd"
-            given = boot.own(plan.config(workdir), plan.units(service, spec.limits), files)
-            await asyncio.to_thread(lambda: _join(found.initrd, given, initrd))
+            files = {name: data for given in ways.values() for name, data in given.items()}
+            own = boot.own(plan.config(workdir, spec.limits), plan.units(tuple(ways), spec.limits), files)
             made = plan.Plan(
                 kernel=found.kernel.image,
-                initrd=initrd,
+                initrd=directory / "initrd",
                 system=found.system,
-                image=disk,
-                private=private,
+                image=await root_disk(image),
+                private=directory / "private",
                 accel=found.accel.arguments(),
                 memory_bytes=plan.memory_bytes(spec.limits, self.options.memory << 20),
                 cpus=plan.cpus(spec.limits, self.options.cpus),
-                ports={"way": plan.PORT},
+                ways=tuple(ways),
             )
-            ours, theirs = pair()
-            try:
-                machine = await Machine.start(
-                    (*made.arguments(), "-chardev", f"socket,id=way,fd={theirs.fileno()}"),
-                    link=False,
-                    pass_fds=(theirs.fileno(),),
-                )
-            except BaseException:
-                ours.close()
-                raise
-            finally:
-                theirs.close()
+            await private_disk(made.private, spec.limits.disk_bytes or DISK_BYTES, spec.limits.inodes)
+            await asyncio.to_thread(lambda: _join(found.initrd, own, made.initrd))
+            machine, ends = await _run(made)
         except BaseException:
             pin.close()
             raise
-        return Started(Life(machine, directory, pin, spec, lease_s), image, workdir, ours)
+        return Started(Life(machine, directory, pin, spec, lease_s), image, workdir, ends)
 
     def _image(self, spec: Spec) -> str:
         name = self.options.image if spec.image == "host" else spec.image
@@ -134,12 +119,18 @@ class Machines:
 
 
 class Started(NamedTuple):
-    """A machine on its way up, and our end of the way into it."""
+    """A machine on its way up, and our ends of the ways into it."""
 
     life: Life
     image: Image
     workdir: str
-    way: socket.socket
+    ways: Mapping[str, socket.socket]
+
+    async def undo(self) -> None:
+        """Nothing of it is left on return."""
+        for end in self.ways.values():
+            end.close()
+        await self.life.close()
 
     async def answered(self, work: Awaitable[T], until_s: float) -> T:
         """What `work` leads to; a CreateError with the console's tail if the machine ends before, or it is too late."""
@@ -149,6 +140,23 @@ class Started(NamedTuple):
         except TimeoutError:
             self.life.machine.console.keep(self.life.id)
             raise CreateError(f"the machine did not boot in time: {self.life.machine.why()}") from None
+
+
+async def _run(made: plan.Plan) -> tuple[Machine, dict[str, socket.socket]]:
+    """QEMU, and our ends of its ways."""
+    pairs = {way: pair() for way in made.ways}
+    try:
+        given = (part for way, (_, end) in pairs.items() for part in ("-chardev", f"socket,id={way},fd={end.fileno()}"))
+        passed = tuple(end.fileno() for _, end in pairs.values())
+        machine = await Machine.start((*made.arguments(), *given), link=False, pass_fds=passed)
+    except BaseException:
+        for ours, _ in pairs.values():
+            ours.close()
+        raise
+    finally:
+        for _, theirs in pairs.values():
+            theirs.close()
+    return machine, {way: ours for way, (ours, _) in pairs.items()}
 
 
 def _join(shared: Path, own: bytes, target: Path) -> None:

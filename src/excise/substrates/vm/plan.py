@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,7 +17,6 @@ COMMAND_LINE = (
     *("console=ttyS0", "quiet", "panic=-1", "random.trust_cpu=on"),
     *("systemd.unit=excise.target", "systemd.show_status=false"),
 )
-PORT = "excise"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,8 +30,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     accel: tuple[str, ...]
     memory_bytes: int
     cpus: int
-    ports: Mapping[str, str]
-    """Chardev to the name its port has inside."""
+    ways: tuple[str, ...]
+    """Chardevs, each of which is a port with a name of ours inside."""
 
     def arguments(self) -> tuple[str, ...]:
         """QEMU's: an ordinary machine with its devices on a PCI bus, as clouds have them."""
@@ -41,13 +40,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             *("-M", "q35", *self.accel, "-m", f"{math.ceil(self.memory_bytes / MEBIBYTE)}M", "-smp", str(self.cpus)),
             *("-kernel", str(self.kernel), "-initrd", str(self.initrd), "-append", " ".join(COMMAND_LINE)),
             *("-serial", "chardev:console", "-device", "virtio-rng-pci", "-device", "virtio-serial-pci"),
-            *(part for chardev, name in self.ports.items() for part in _port(chardev, name)),
+            *(part for way in self.ways for part in ("-device", f"virtserialport,chardev={way},name=excise.{way}")),
             *(part for number, (path, fixed) in enumerate(disks) for part in _disk(number, path, fixed=fixed)),
         )
-
-
-def _port(chardev: str, name: str) -> Sequence[str]:
-    return ("-device", f"virtserialport,chardev={chardev},name={name}")
 
 
 def _disk(number: int, path: Path, *, fixed: bool) -> Sequence[str]:
@@ -57,18 +52,21 @@ def _disk(number: int, path: Path, *, fixed: bool) -> Sequence[str]:
     return ("-drive", f"if=none,id=disk{number},format=raw,file={name},{how}", "-device", f"virtio-blk-pci,drive=disk{number}")
 
 
-def config(workdir: str) -> str:
+def config(workdir: str, limits: Limits) -> str:
     """What the machine's first program reads, as a shell does."""
-    return f"EXCISE_WORKDIR={shlex.quote(workdir)}\nEXCISE_ADDRESS=\n"
+    # Where a full disk must be told, room is taken when it is written to: what was only put aside would look free again.
+    disk = ",nodelalloc" if limits.asked() & {"disk_bytes", "inodes"} else ""
+    return f"EXCISE_WORKDIR={shlex.quote(workdir)}\nEXCISE_DISK={disk}\n"
 
 
-def units(service: str, limits: Limits) -> dict[str, bytes]:
-    """The machine's own: what it boots to, the way in (`ssh` or `guest`), and the sandbox's limits as a slice."""
+def units(ways: Sequence[str], limits: Limits) -> dict[str, bytes]:
+    """The machine's own: what it boots to, the ways in (`ssh`, `guest`), and the sandbox's limits as a slice."""
+    wanted = "".join(f"Wants=excise-{way}.service\n" for way in ways)
     return {
-        "excise.target": boot.text("excise.target"),
+        "excise.target": boot.text("excise.target") + wanted.encode(),
         "sandbox.service": boot.text("sandbox.service"),
         "sandbox.slice": _slice(limits).encode(),
-        "excise.service": boot.text(f"{service}.service"),
+        **{f"excise-{way}.service": boot.text(f"{way}.service") for way in ways},
     }
 
 

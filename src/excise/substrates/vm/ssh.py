@@ -6,6 +6,7 @@ from collections import deque
 from typing import Any, TypeAlias
 
 from excise.errors import CreateError, SandboxLost, SubstrateError
+from excise.substrates.vm import boot
 
 _HELD_BYTES = 1 << 18
 """Output that is held while nobody reads it; then the channel's own window fills, and the program stalls."""
@@ -38,6 +39,7 @@ class Keys:
         return {
             "host_key": self._host.export_private_key("openssh"),
             "authorized_keys": self.client.export_public_key("openssh"),
+            "sshd_config": boot.text("sshd_config"),
         }
 
     def known_hosts(self) -> Any:

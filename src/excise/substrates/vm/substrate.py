@@ -4,15 +4,16 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
-from excise.handles import environment, finish
+from excise.handles import finish
 from excise.host.sandboxes import OnThisMachine, Sandboxes
+from excise.network.client import Proxies
 from excise.spec import Spec
 from excise.substrate import Capabilities, Snapshot, require, unsupported
-from excise.substrates.vm import abilities, boot
-from excise.substrates.vm.entering import Entrance
+from excise.substrates.vm import abilities
 from excise.substrates.vm.handle import VmHandle
 from excise.substrates.vm.making import Machines, Options, Started, margin
 from excise.substrates.vm.ssh import Keys, SshClient, connect, library
+from excise.substrates.vm.way_out import WayOut
 
 _DEFAULT = Options()
 
@@ -25,6 +26,7 @@ class VmSubstrate(OnThisMachine[VmHandle]):
         self.address = options.words("vm")
         self._machines = Machines(options)
         self._sandboxes = Sandboxes[VmHandle]("vm")
+        self._proxies = Proxies()
 
     async def probe(self) -> Capabilities:
         library()
@@ -41,33 +43,27 @@ class VmSubstrate(OnThisMachine[VmHandle]):
             capabilities = await self.probe()
             require(start, capabilities, self.address)
             keys = Keys()
-            files = {**keys.files(), "sshd_config": boot.text("sshd_config")}
-            made = await self._machines.start(directory, start, service="ssh", files=files, lease_s=lease_s)
+            made = await self._machines.start(directory, start, ways={"ssh": keys.files()}, lease_s=lease_s)
             try:
-                connection = await made.answered(connect(made.way, keys), until_s)
+                connection = await made.answered(connect(made.ways["ssh"], keys), until_s)
                 handle = self._handle(made, connection, capabilities, start)
+            except BaseException:
+                await finish(made.undo())
+                raise
+            try:
                 await handle.begin()
             except BaseException:
-                made.way.close()
-                await finish(made.life.close())
+                await finish(handle.close())
                 raise
             return handle
 
         return await self._sandboxes.once(request_id, deadline_s, make)
 
     def _handle(self, made: Started, connection: SshClient, capabilities: Capabilities, spec: Spec) -> VmHandle:
-        entrance = Entrance(
-            root=made.image.root,
-            workdir=made.workdir,
-            user=spec.user or made.image.user,
-            variables=environment(made.image.env, spec),
-        )
-        return VmHandle(
-            made.life,
-            connection,
-            entrance,
-            address=self.address,
-            capabilities=capabilities,
-            spec=spec,
-            on_close=self._sandboxes.forget,
-        )
+        way = WayOut(self._proxies, connection, made.life)
+        forget = self._sandboxes.forget
+        return VmHandle(made, connection, spec, way, address=self.address, capabilities=capabilities, on_close=forget)
+
+    async def close(self) -> None:
+        await super().close()
+        await self._proxies.close()
