@@ -26,6 +26,7 @@ _OURS: dict[str, str] = {
     "runc": "excise.substrates.command:runc",
     "docker": "excise.substrates.docker:DockerSubstrate",
     "kubernetes": "excise.substrates.kubernetes:KubernetesSubstrate",
+    "microvm": "excise.substrates.microvm:MicrovmSubstrate",
 }
 _WITH_GUEST: dict[str, str] = {
     "chroot": "excise.substrates.chroot:ChrootGuestSubstrate",
