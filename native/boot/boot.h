@@ -28,8 +28,11 @@ int boot_failed(int error, const char *format, ...) __attribute__((format(printf
 /* modules.c: those that /modules names, in its order. */
 int modules_load(void);
 
-/* root.c: the image below, what is written above; then the new root is "/". */
-int root_make(const struct options *options);
+/* root.c: the image below, what is written above; then the new root is "/". `boot_id`: open for writing, what is shown as the kernel's. */
+int root_make(const struct options *options, int *boot_id);
+
+/* clock.c: how fast this processor's time stamp counter runs, in kHz; 0 where there is none. Asked on the host. */
+unsigned clock_khz(void);
 
 /* groups.c: a control group for what actions start, whose limits are those that were asked for. */
 struct groups {

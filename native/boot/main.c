@@ -64,8 +64,9 @@ static int raise_loopback(void)
     return result < 0 ? boot_failed(-result, "raise the loopback") : 0;
 }
 
-static void be_guest(const struct options *options, const struct groups *groups, int port, bool first)
+static void be_guest(const struct options *options, const struct groups *groups, int port, int boot_id, bool first)
 {
+    struct guest_machine machine = {.boot_id = boot_id};
     struct confinement confinement = {.capabilities = confine_default_capabilities()};
     struct guest_config config = {
         .link_in = port,
@@ -79,6 +80,7 @@ static void be_guest(const struct options *options, const struct groups *groups,
         .disk_limited = options->disk_bytes > 0 || options->inodes > 0,
         .pid1 = first,
         .confinement = &confinement,
+        .machine = first ? &machine : NULL,
         .talk = -1,
     };
 
@@ -94,7 +96,7 @@ static void be_init(const struct options *options, int port)
 
     if (port >= 0 && fork() == 0) {
         setsid();
-        be_guest(options, &none, port, false);
+        be_guest(options, &none, port, -1, false);
         _exit(1);
     }
     close(port);
@@ -107,7 +109,7 @@ static int boot(void)
     struct options options;
     struct groups groups = {-1, -1, -1};
     bool own = false;
-    int port = -1, result = mount_first();
+    int port = -1, boot_id = -1, result = mount_first();
 
     if (result == 0)
         result = read_options(&options);
@@ -125,22 +127,24 @@ static int boot(void)
     if (result == 0)
         result = raise_loopback();
     if (result == 0)
-        result = root_make(&options);
+        result = root_make(&options, &boot_id);
     if (result < 0)
         return result;
     (void)!sethostname("excise", 6);
     if (own)
         be_init(&options, port);
     else
-        be_guest(&options, &groups, port, true);
+        be_guest(&options, &groups, port, boot_id, true);
     return -EIO;
 }
 
 int main(void)
 {
+    /* On the host it is asked one thing: how fast the counter runs by which the kernel inside will tell the time. */
+    if (getpid() != 1)
+        return printf("%u\n", clock_khz()) < 0;
     boot();
     fflush(stderr);
-    if (getpid() == 1)
-        reboot(RB_AUTOBOOT); /* the machine was started with -no-reboot: this ends it */
+    reboot(RB_AUTOBOOT); /* the machine was started with -no-reboot: this ends it */
     return 1;
 }

@@ -157,7 +157,18 @@ static int switch_root(void)
     return 0;
 }
 
-int root_make(const struct options *options)
+/* The kernel's own is the same in every copy of a machine. Ours is a file outside of the root, shown in its place. */
+static int show_boot_id(int *boot_id)
+{
+    static const char file[] = "/boot_id", shown[] = ROOT "/proc/sys/kernel/random/boot_id";
+
+    *boot_id = open(file, O_RDWR | O_CREAT | O_CLOEXEC, 0444);
+    if (*boot_id < 0 || mount(file, shown, NULL, MS_BIND, NULL) < 0)
+        return boot_failed(errno, "show a boot id");
+    return mount(NULL, shown, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY | HARMLESS, NULL) < 0 ? boot_failed(errno, "protect the boot id") : 0;
+}
+
+int root_make(const struct options *options, int *boot_id)
 {
     bool whole = options->init[0] != 0;
     int result = mount_layers(options);
@@ -166,6 +177,8 @@ int root_make(const struct options *options)
         result = whole ? mount_at("devtmpfs", "dev", ROOT "/dev", MS_NOSUID | MS_NOEXEC, NULL) : mount_devices();
     if (result == 0)
         result = mount_kernel(options);
+    if (result == 0 && !whole)
+        result = show_boot_id(boot_id);
     if (result == 0)
         result = mount_tmp();
     if (result == 0)

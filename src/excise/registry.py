@@ -27,6 +27,7 @@ _OURS: dict[str, str] = {
     "docker": "excise.substrates.docker:DockerSubstrate",
     "kubernetes": "excise.substrates.kubernetes:KubernetesSubstrate",
     "vm": "excise.substrates.vm:VmSubstrate",
+    "microvm": "excise.substrates.microvm:MicrovmSubstrate",
 }
 _WITH_GUEST: dict[str, str] = {
     "chroot": "excise.substrates.chroot:ChrootGuestSubstrate",

@@ -1,6 +1,7 @@
 """Disks: an image's root, read-only and shared by all machines of it; and a private one for what a machine writes."""
 
 import asyncio
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -45,33 +46,40 @@ async def private_disk(path: Path, size_bytes: int, inodes: int | None = None) -
             file.truncate(size_bytes)
         count = ("-N", str(inodes)) if inodes is not None else ()
         features = ("-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", "-m", "0")
-        await run(find("mkfs.ext4", "e2fsprogs"), "-q", "-F", *features, *count, str(making))
+        # Blocks as large as a page is: of smaller ones a few are left that no write of a page can use, and it does not look full.
+        await run(find("mkfs.ext4", "e2fsprogs"), "-q", "-F", "-b", "4096", *features, *count, str(making))
 
-    pattern = await kept(f"ext4-{size_bytes}-{inodes or 0}", fill)
+    pattern = await kept(f"ext4-4k-{size_bytes}-{inodes or 0}", fill)
     try:
-        await asyncio.to_thread(copy_sparse, pattern, path)
+        await asyncio.to_thread(_copy, pattern, path)
     except OSError as error:
         path.unlink(missing_ok=True)
         raise sentence(error) from None
 
 
-def copy_sparse(source: Path, target: Path) -> None:
-    """A copy that has holes where its source has them."""
+def _copy(source: Path, target: Path) -> None:
     with source.open("rb") as read, target.open("wb") as write:
-        size = os.fstat(read.fileno()).st_size
-        os.ftruncate(write.fileno(), size)
-        at = 0
-        while at < size:
-            try:
-                at = os.lseek(read.fileno(), at, os.SEEK_DATA)
-            except OSError:  # nothing but a hole is left
-                return
-            end = os.lseek(read.fileno(), at, os.SEEK_HOLE)
-            while at < end:
-                copied = os.copy_file_range(read.fileno(), write.fileno(), end - at, at, at)
-                if not copied:
-                    raise SubstrateError(f"{source} became shorter while it was copied")
-                at += copied
+        copy_sparse(read.fileno(), write.fileno())
+
+
+def copy_sparse(source: int, target: int) -> None:
+    """Copy one open file to another, empty one, which then has holes where the first has them."""
+    size = os.fstat(source).st_size
+    os.ftruncate(target, size)
+    at = 0
+    while at < size:
+        try:
+            at = os.lseek(source, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return  # nothing but a hole is left
+        end = os.lseek(source, at, os.SEEK_HOLE)
+        while at < end:
+            copied = os.copy_file_range(source, target, end - at, at, at)
+            if not copied:
+                raise SubstrateError("a file became shorter while it was copied")
+            at += copied
 
 
 def remove(path: Path) -> None:

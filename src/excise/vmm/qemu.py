@@ -21,6 +21,7 @@ T = TypeVar("T")
 _WITHOUT_HABITS = ("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot")
 # What it never does; should sandboxed code take it over, it finds less to do.
 _SANDBOX = ("-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
+_LAST_WORDS_S = 2.0
 PROGRAM = "qemu-system-x86_64"
 _PACKAGE = "qemu-system-x86"
 
@@ -34,6 +35,20 @@ async def version() -> str:
     """Of the QEMU that is here, as `7.2.22`."""
     said = await run(program(), "--version")
     return said.partition("version ")[2].split()[0].rstrip(",(") if "version " in said else said.strip()
+
+
+class _MachineCarrier(SocketCarrier):
+    """A link whose end is told with what the machine's console said: QEMU closes it a moment before it has ended."""
+
+    def __init__(self, sock: socket.socket, machine: "Machine") -> None:
+        super().__init__(sock)
+        self._machine = machine
+
+    def _over(self, reason: str) -> None:
+        ended = self._ended
+        self.close()
+        told = self._loop.call_later(_LAST_WORDS_S, lambda: ended(reason))
+        self._machine.ended.add_done_callback(lambda _: (told.cancel(), ended(self._machine.why())))
 
 
 class Machine:
@@ -99,7 +114,7 @@ class Machine:
         """What carries the guest's frames; once."""
         assert self._link is not None
         link, self._link = self._link, None
-        return SocketCarrier(link)
+        return _MachineCarrier(link, self)
 
     # ---- its end
 

@@ -18,6 +18,7 @@ class Qmp(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
+        self._beside: socket.socket | None = None
         self._part = b""
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._watched: list[tuple[str, asyncio.Future[dict[str, Any]]]] = []
@@ -28,6 +29,7 @@ class Qmp(asyncio.Protocol):
         """Take the socket over. The greeting need not be awaited: commands are sent after it all the same."""
         sock.setblocking(False)
         qmp = cls()
+        qmp._beside = sock.dup()
         await asyncio.get_running_loop().connect_accepted_socket(lambda: qmp, sock)
         return qmp
 
@@ -43,6 +45,18 @@ class Qmp(asyncio.Protocol):
         self._waiting.append(answer)
         self._transport.write(msgspec.json.encode(message) + b"\n")
         return answer
+
+    async def hand_over(self, name: str, descriptor: int) -> None:
+        """Give QEMU a descriptor, which `fd:NAME` means from then on; it is closed there when it was used."""
+        if self._transport is None or self._beside is None or self._over:
+            raise SandboxLost("the virtual machine's monitor is gone")
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answer)
+        message = msgspec.json.encode({"execute": "getfd", "arguments": {"fdname": name}}) + b"\n"
+        # A short message on a socket whose reader is quick: there is room. Behind what waits it would be out of order.
+        assert not self._transport.get_write_buffer_size()
+        socket.send_fds(self._beside, [message], [descriptor])
+        await answer
 
     async def execute(self, command: str, arguments: Mapping[str, Any] | None = None) -> Any:
         return await self.send(command, arguments)
@@ -100,3 +114,6 @@ class Qmp(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
             self._transport = None
+        if self._beside is not None:
+            self._beside.close()
+            self._beside = None

@@ -1,0 +1,192 @@
+"""One machine as a Handle: actions over its guest, states by saving and copying it whole."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from excise.action import Exec
+from excise.adoption import same_making
+from excise.errors import SandboxLost, SpecError
+from excise.guest import wire
+from excise.guest.handle import GuestHandle
+from excise.guest.link import Link
+from excise.handles import environment, finish, make_ready
+from excise.session_state import give_sessions, read_sessions
+from excise.spec import Spec
+from excise.substrate import Capabilities, SessionState, Snapshot
+from excise.substrates.microvm import machines
+from excise.substrates.microvm.machines import Running
+from excise.substrates.microvm.snapshots import Kept, Record, Snapshots
+from excise.vmm.disk import remove
+
+_CLEAN = "find /tmp /dev/shm -mindepth 1 -delete 2>/dev/null; :"
+_FLUSH_BYTES = 4 << 20
+"""More than all buffers between us and the guest hold."""
+
+
+_NONE = Capabilities(users=True)
+
+
+async def _nothing() -> None:
+    """Whoever made it ends it."""
+
+
+def without_steps(spec: Spec, *, boot: bool = True) -> Spec:
+    """What is left to do where the steps' outcome is there already, and with `boot=False` what boot began, too."""
+    left = msgspec.structs.replace(spec, steps=(), repo=None, deps=None, lock=None)
+    return left if boot else msgspec.structs.replace(left, boot=())
+
+
+class MicrovmHandle(GuestHandle):
+    """A sandbox that is a machine."""
+
+    def __init__(self, running: Running, snapshots: Snapshots, start: Kept | None, image: str, lease_s: float, **more: Any) -> None:
+        """`start`: the snapshot it was copied from; its guest is greeted unless processes came along."""
+        self.running = running
+        self._snapshots = snapshots
+        self._start = start
+        self._image = image
+        self._lease_s = lease_s
+        self._had_secrets = bool(more["spec"].secrets)
+        super().__init__(running.link, **more)
+
+    def greet(self, link: Link, *, root: bool = False) -> None:
+        if self._carries(link):
+            assert self._start is not None
+            self.carry_on(link, self._start.record.names)
+        else:
+            super().greet(link, root=root)
+
+    def _carries(self, link: Link) -> bool:
+        """Whether a life that was carried goes on at the other end of a link that is new to us."""
+        is_new = getattr(self, "link", None) is not link
+        return is_new and self._start is not None and self._start.snapshot.carries == "processes"
+
+    async def _make_ready(self) -> None:
+        if self._adopted:
+            await super()._make_ready()
+            return
+        first = Exec(("true",), timeout_s=60)
+        if self._start is None:
+            await make_ready(self, self._spec, first)
+        elif self._start.snapshot.carries == "processes":
+            await make_ready(self, without_steps(self._spec, boot=False), first)
+        else:
+            await make_ready(self, without_steps(self._spec), first)
+            await give_sessions(self, self._start.snapshot.sessions)
+
+    async def _take_on(self, spec: Spec) -> None:
+        self._had_secrets = self._had_secrets or bool(spec.secrets)
+        await super()._take_on(spec)
+
+    # ---- states
+
+    async def snapshot(self, *, keep_s: float | None = None) -> Snapshot:
+        """The whole machine; of one that knows secrets its files only, since memory would hold them."""
+        self.link.check()
+        if self.link.paused:
+            raise SpecError("a paused sandbox cannot be saved: resume it first")
+        made, making = self._snapshots.begin()
+        sessions: tuple[SessionState, ...] = ()
+        try:
+            if self._had_secrets:
+                sessions = await read_sessions(self, self.sessions, self.base, self._spec)
+                size_bytes = await self._save_files(making)
+            else:
+                size_bytes = await machines.save(self.running, making)
+            record = self._record(made, sessions, size_bytes)
+            return self._snapshots.keep(record, making, self._spec, self._lease_s, keep_s)
+        finally:
+            remove(making)
+
+    def _record(self, made: str, sessions: tuple[SessionState, ...], size_bytes: int) -> Record:
+        return Record(
+            id=made,
+            image=self._image,
+            plan=self.running.plan,
+            env=self._image_env,
+            workdir=self._cwd or "/",
+            user=self._user,
+            carries="files" if self._had_secrets else "processes",
+            names=() if self._had_secrets else tuple(sorted(self.sessions)),
+            parent=None if self._start is None else self._start.snapshot.id,
+            sessions=sessions,
+            size_bytes=size_bytes,
+        )
+
+    async def _save_files(self, making: Path) -> int:
+        """By way of a copy, in which everything ends that could know a secret, before that is saved."""
+        whole = making.with_name(f"{making.name}-whole")
+        try:
+            await machines.save(self.running, whole)
+            copied = await machines.copy(self.running.plan, whole)
+        finally:
+            remove(whole)
+        try:
+            await _forget_life(copied, self._image_env)
+            return await machines.save(copied, making)
+        finally:
+            await finish(copied.close())
+
+    async def reset(self, snapshot: Snapshot) -> None:
+        """Another machine, and another link to it, under the same handle. Given up half-way, the sandbox is lost."""
+        async with self._readying:
+            self.link.check()
+            kept = self._snapshots.find(snapshot)
+            if not same_making(kept.snapshot.spec, self._spec) and kept.snapshot.spec.image != self._spec.image:
+                raise SpecError("a sandbox goes back to states of its own spec: make another one of this snapshot")
+            running = await machines.copy(kept.record.plan, kept.directory)
+            before, self.running, self._start = self.running, running, kept
+            try:
+                before.link.close()
+                self.greet(running.link)
+                await finish(before.close())
+                self._adopted = False
+                await self._make_ready()
+            except BaseException as error:
+                self.link.fail(f"its reset was given up half-way ({type(error).__name__}); make another one")
+                raise
+
+    # ---- life
+
+    async def pause(self) -> None:
+        self.link.check()
+        await self.running.machine.pause()
+        self.link.paused = True
+
+    async def resume(self) -> None:
+        self.link.check()
+        await self.running.machine.resume()
+        self.link.paused = False
+
+    async def renew(self, lease_s: float) -> None:
+        self.link.check()
+        self._lease_s = lease_s
+
+
+async def _forget_life(copied: Running, image_env: Mapping[str, str]) -> None:
+    """End every process of the copy, and overwrite what its guest still holds of what it was told."""
+    link = copied.link
+    link.greet(environment(image_env, Spec()), "/", None)
+    await copied.machine.until(link.greeted(), "the copy of a machine does not answer")
+    handle = GuestHandle(
+        link,
+        id="copy",
+        address="microvm",
+        capabilities=_NONE,
+        spec=Spec(),
+        image_env=image_env,
+        cwd="/",
+        user=None,
+        dispose=_nothing,
+    )
+    cleaned = await handle.run(Exec(("/bin/sh", "-c", _CLEAN), cwd="/", user="0", timeout_s=60))
+    if not cleaned.ok:
+        raise SandboxLost(f"/tmp of a snapshot could not be emptied: {cleaned.text.strip()[-200:]}")
+    # Frames of no life that ever was: they are received and dropped, and lie where a greeting lay.
+    junk = wire.frame(wire.DATA, 1, 0, bytes(wire.MAX_PAYLOAD))
+    for _ in range(_FLUSH_BYTES // len(junk)):
+        link.send(junk)
+    await link.answer()
