@@ -17,7 +17,7 @@ from excise.substrate import Capabilities, Snapshot, require, unsupported
 from excise.substrates.vm import abilities
 from excise.substrates.vm.life import Life
 from excise.substrates.vm.making import Machines, Options, Started, margin
-from excise.substrates.vm.ssh import Keys, connect
+from excise.substrates.vm.ssh import Keys, SshClient, connect
 from excise.substrates.vm.way_out import WayOut
 
 _DEFAULT = Options()
@@ -32,16 +32,20 @@ class VmGuestHandle(GuestHandle):
         self._asked = asked
         self._network = network
         self._way: WayOut | None = None
+        self._connection: SshClient | None = None
         life.at_end(self.link.fail)
 
-    async def open_way(self, way: WayOut) -> None:
+    async def open_way(self, connection: SshClient, proxies: Proxies) -> None:
         """The way out of the sandbox, as its steps have it."""
-        self._way = way
-        await way.change(self._network.build)
+        self._connection = connection
+        self._way = WayOut(proxies, connection, self._life)
+        await self._way.change(self._network.build)
 
     async def close_way(self) -> None:
         if self._way is not None:
             await self._way.close()
+        if self._connection is not None:
+            self._connection.abort()
 
     # ---- another spec's
 
@@ -120,7 +124,7 @@ class VmGuestSubstrate(OnThisMachine[VmGuestHandle]):
                 await made.answered(handle.alive(), until_s)
                 if keys is not None:
                     connection = await made.answered(connect(made.ways["ssh"], keys), until_s)
-                    await handle.open_way(WayOut(self._proxies, connection, made.life))
+                    await handle.open_way(connection, self._proxies)
             except BaseException:
                 await finish(handle.close())
                 raise
