@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,11 +65,8 @@ async def _died(shared: Shared) -> str:
 
 def _qemus() -> list[int]:
     """Of this process."""
-    found: list[int] = []
-    for task in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{task}/children") as children:
-            found += [int(pid) for pid in children.read().split()]
-    return [pid for pid in found if "qemu" in os.readlink(f"/proc/{pid}/exe")]
+    found = [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+    return [pid for pid in found if "qemu" in str(Path(f"/proc/{pid}/exe").readlink())]
 
 
 @pytest.fixture(scope="session")

@@ -52,6 +52,9 @@ class Console:
             if len(self._kept) == before:
                 break
         text = self._kept.decode("utf-8", "replace").replace("\r", "").strip()
+        panic = text.rfind("Kernel panic")
+        if panic >= 0:  # what led to it and its own words, rather than the end of its stack
+            text = text[: panic + _SHOWN // 2]
         return text[-_SHOWN:]
 
     def keep(self, name: str) -> None:
