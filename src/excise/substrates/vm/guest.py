@@ -69,6 +69,10 @@ class VmGuestHandle(GuestHandle):
 
     # ---- life
 
+    def console(self) -> str:
+        """The last lines that the machine has written to it."""
+        return self._life.machine.console.tail()
+
     async def pause(self) -> None:
         self.link.check()
         await self._life.machine.pause()

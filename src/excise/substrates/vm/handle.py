@@ -43,7 +43,8 @@ class VmHandle(Undeclared):
         self.id = made.life.id
         self._made = made
         self._life = made.life
-        self._connection = connection
+        self.connection = connection
+        """For whoever wants to speak ssh to the machine itself."""
         self._way = way
         self._address = address
         self._capabilities = capabilities
@@ -54,7 +55,7 @@ class VmHandle(Undeclared):
         self._inside = Inside(self._exec, root="0", callers_fault=_CALLERS_FAULT, lost=self._life.lost)
         self._actions = Actions(
             self._inside,
-            variables=lambda action: environment(self._entrance.variables, self._spec, action),
+            variables=lambda action: environment(self.entrance.variables, self._spec, action),
             limited=bool(spec.limits.asked() & {"memory_bytes", "pids"}),
         )
 
@@ -63,7 +64,7 @@ class VmHandle(Undeclared):
         self._asked = asked
         self._network = phases(asked, built=not asked.all_steps())
         self._spec, env = self._network.dressed(asked, self._made.image.env)
-        self._entrance = Entrance(
+        self.entrance = Entrance(
             root=self._made.image.root,
             workdir=self._made.workdir,
             user=asked.user or self._made.image.user,
@@ -71,17 +72,17 @@ class VmHandle(Undeclared):
         )
 
     async def _exec(self, start: Start) -> SshWire:
-        return await self._open(self._entrance.command(start), terminal=start.terminal)
+        return await self._open(self.entrance.command(start), terminal=start.terminal)
 
     async def _open(self, command: str, *, terminal: bool = False) -> SshWire:
         try:
-            return await SshWire.open(self._connection, command, terminal=terminal)
+            return await SshWire.open(self.connection, command, terminal=terminal)
         except SandboxLost as error:
             raise await self._life.lost(str(error)) from None
 
     async def begin(self) -> None:
         """Give the machine the variables that every action has, and the network of the spec's steps."""
-        command, stdin = self._entrance.keep()
+        command, stdin = self.entrance.keep()
         wire = await self._open(command)
         await wire.write(stdin)
         await wire.close_stdin()
@@ -157,11 +158,15 @@ class VmHandle(Undeclared):
     async def connect(self, port: int) -> Connection:
         self._check_open()
         try:
-            return await SshConnection.open(self._connection, port)
+            return await SshConnection.open(self.connection, port)
         except SandboxLost as error:
             raise await self._life.lost(str(error)) from None
 
     # ---- life
+
+    def console(self) -> str:
+        """The last lines that the machine has written to it."""
+        return self._life.machine.console.tail()
 
     async def pause(self) -> None:
         self._check_open()
@@ -180,7 +185,7 @@ class VmHandle(Undeclared):
 
     async def _remove(self, live: tuple[GuestlessProcess, ...]) -> None:
         await self._way.close()
-        self._connection.abort()
+        self.connection.abort()
         await self._life.close()
         self._on_close(self)
         for process in live:
