@@ -11,8 +11,12 @@ from excise.storage.users import numbers
 
 ENV_FILE = "/run/excise/env"
 """In the machine's own memory: the variables that every action has, secrets among them, so that no command line holds them."""
-# The sandbox's control group counts from the first program on. The variables go in front of the words that are already there.
-_LINE = 'echo 0 >/sys/fs/cgroup/sandbox.slice/cgroup.procs; set -- {words}; . {file}; exec /usr/bin/env -i "$@"'
+# The sandbox's control group counts from the first program on, and what sshd is spared when memory runs out is for it alone.
+# The variables go in front of the words that are already there.
+_LINE = (
+    "echo 0 >/sys/fs/cgroup/sandbox.slice/cgroup.procs; echo 0 >/proc/self/oom_score_adj; "
+    'set -- {words}; . {file}; exec /usr/bin/env -i "$@"'
+)
 
 
 class Entrance(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,7 +50,7 @@ class VmHandle(Undeclared):
         self._capabilities = capabilities
         self._on_close = on_close
         self._turn = asyncio.Lock()
-        self._is_ready = self._adopted = False
+        self._is_ready = self._adopted = self._paused = False
         self._become(spec)
         self._inside = Inside(self._exec, root="0", callers_fault=_CALLERS_FAULT, lost=self._life.lost)
         self._actions = Actions(
@@ -76,7 +76,7 @@ class VmHandle(Undeclared):
 
     async def _open(self, command: str, *, terminal: bool = False) -> SshWire:
         try:
-            return await SshWire.open(self.connection, command, terminal=terminal)
+            return await SshWire.open(self.connection, command, terminal=terminal, paused=lambda: self._paused)
         except SandboxLost as error:
             raise await self._life.lost(str(error)) from None
 
@@ -171,10 +171,12 @@ class VmHandle(Undeclared):
     async def pause(self) -> None:
         self._check_open()
         await self._life.machine.pause()
+        self._paused = True
 
     async def resume(self) -> None:
         self._check_open()
         await self._life.machine.resume()
+        self._paused = False
 
     async def renew(self, lease_s: float) -> None:
         self._check_open()

@@ -3,7 +3,8 @@
 import asyncio
 import socket
 from collections import deque
-from typing import Any, TypeAlias
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias, TypeVar
 
 from excise.errors import CreateError, SandboxLost, SubstrateError
 from excise.substrates.vm import boot
@@ -13,6 +14,9 @@ _HELD_BYTES = 1 << 18
 _USER = "root"
 _NAME = "sandbox"
 STDERR = 2
+SILENT_S = 60.0
+"""Every command of ours says something within this, however slow the machine is, or never will."""
+T = TypeVar("T")
 SshClient: TypeAlias = Any
 """asyncssh's SSHClientConnection, whose types say too little to be of use."""
 
@@ -73,6 +77,24 @@ async def connect(sock: socket.socket, keys: Keys) -> SshClient:
         raise SandboxLost(f"ssh into the machine failed ({error})") from None
 
 
+def _never() -> bool:
+    return False
+
+
+async def _unless_silent(work: Coroutine[Any, Any, T], paused: Callable[[], bool]) -> T:
+    """What `work` leads to; TimeoutError if it takes so long that the machine must be stuck, and nobody has paused it."""
+    task = asyncio.ensure_future(work)
+    try:
+        while True:
+            done, _ = await asyncio.wait({task}, timeout=SILENT_S)
+            if done:
+                return task.result()
+            if not paused():
+                raise TimeoutError
+    finally:
+        task.cancel()
+
+
 class SshWire:
     """A channel as the connection of one exec. It is an SSHClientSession: asyncssh calls the methods at the end."""
 
@@ -86,25 +108,26 @@ class SshWire:
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
+        self._answered = False
+        self._paused_machine: Callable[[], bool] = _never
 
     @classmethod
-    async def open(cls, connection: SshClient, command: str, *, terminal: bool) -> "SshWire":
-        """Run `command` by the machine's shell."""
+    async def open(
+        cls, connection: SshClient, command: str, *, terminal: bool = False, paused: Callable[[], bool]
+    ) -> "SshWire":
+        """Run `command`, which says something soon, by the machine's shell. `paused`: whether it cannot, for now."""
         asyncssh = library()
+        size = {"term_type": "xterm", "term_size": (80, 24)} if terminal else {}
+        opening = connection.create_session(cls, command, encoding=None, request_pty=terminal, **size)
         try:
-            _, wire = await connection.create_session(
-                cls,
-                command,
-                encoding=None,
-                request_pty=terminal,
-                term_type="xterm" if terminal else None,
-                term_size=(80, 24) if terminal else (0, 0),
-            )
+            _, wire = await _unless_silent(opening, paused)
+        except TimeoutError:
+            raise SandboxLost(f"the machine's sshd said nothing for {SILENT_S:g} s") from None
         except asyncssh.ChannelOpenError as error:
             raise SandboxLost(f"the machine's sshd starts no command ({error.reason})") from None
         except (asyncssh.Error, OSError) as error:
             raise SandboxLost(f"the ssh connection to the machine is gone ({error})") from None
-        wire._terminal = terminal
+        wire._terminal, wire._paused_machine = terminal, paused
         return wire
 
     # ---- a Wire
@@ -122,7 +145,14 @@ class SshWire:
             if self._over:
                 return None
             self._news.clear()
-            await self._news.wait()
+            if self._answered:
+                await self._news.wait()
+                continue
+            try:
+                await _unless_silent(self._news.wait(), self._paused_machine)
+            except TimeoutError:
+                return None  # as if it had hung up: a kernel that is stuck never will
+        self._answered = True
         stream, data = self._frames.popleft()
         self._held_bytes -= len(data)
         if self._paused and self._held_bytes <= _HELD_BYTES // 2:
