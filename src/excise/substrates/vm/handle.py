@@ -8,7 +8,6 @@ import msgspec
 from excise.action import Action, Batch, Command, End, Exec, FileAction, Observation, Shell
 from excise.adoption import require_adoption
 from excise.errors import SandboxLost
-from excise.guestless.actions import Actions
 from excise.guestless.inside import Inside, Start
 from excise.guestless.process import GuestlessProcess
 from excise.guestless.tar import download, upload
@@ -16,12 +15,12 @@ from excise.handles import Undeclared, environment, finish, make_ready, prepare,
 from excise.network.client import phases
 from excise.spec import Spec
 from excise.substrate import Capabilities, Connection, Process, require_command
-from excise.substrates.vm.entering import Entrance
+from excise.substrates.vm.entering import Entrance, Placed
 from excise.substrates.vm.making import Started
 from excise.substrates.vm.ssh import SshClient, SshConnection, SshWire
 from excise.substrates.vm.way_out import WayOut
 
-_CALLERS_FAULT = ("unshare: cannot change directory", "unshare: failed to execute")
+_CALLERS_FAULT = ("unshare: failed to execute", "chroot: can't execute")
 # By the machine's own stat, which no image can lack. Free blocks, then free inodes.
 _ROOM = "exec /usr/bin/stat -f -c '%a %d' /sandbox"
 
@@ -53,11 +52,15 @@ class VmHandle(Undeclared):
         self._is_ready = self._adopted = self._paused = False
         self._become(spec)
         self._inside = Inside(self._exec, root="0", callers_fault=_CALLERS_FAULT, lost=self._life.lost)
-        self._actions = Actions(
+        self._actions = Placed(
+            made.workdir,
             self._inside,
-            variables=lambda action: environment(self.entrance.variables, self._spec, action),
+            variables=self._variables,
             limited=bool(spec.limits.asked() & {"memory_bytes", "pids"}),
         )
+
+    def _variables(self, action: Command) -> dict[str, str]:
+        return environment(self.entrance.variables, self._spec, action)
 
     def _become(self, asked: Spec) -> None:
         """A sandbox of this spec; `begin` tells the machine."""
@@ -66,7 +69,6 @@ class VmHandle(Undeclared):
         self._spec, env = self._network.dressed(asked, self._made.image.env)
         self.entrance = Entrance(
             root=self._made.image.root,
-            workdir=self._made.workdir,
             user=asked.user or self._made.image.user,
             variables=environment(env, self._spec),
         )
