@@ -98,7 +98,7 @@ class Machines:
                 system=found.system,
                 image=await root_disk(image),
                 private=directory / "private",
-                accel=found.accel.arguments(),
+                accel=found.accel,
                 memory_bytes=plan.memory_bytes(spec.limits, self.options.memory << 20),
                 cpus=plan.cpus(spec.limits, self.options.cpus),
                 ways=tuple(ways),

@@ -9,10 +9,13 @@ import msgspec
 
 from excise.spec import Limits
 from excise.substrates.vm import boot
+from excise.vmm.accel import Accel
 
 MEBIBYTE = 1 << 20
 RESERVE_BYTES = 192 * MEBIBYTE
 """What the machine's own system may take beside the sandbox's memory."""
+EMULATED = "norandmaps"
+"""QEMU keeps its translations by address: where libraries lie elsewhere in each process, each is translated anew."""
 COMMAND_LINE = (
     *("console=ttyS0", "quiet", "panic=-1", "random.trust_cpu=on"),
     *("systemd.unit=excise.target", "systemd.show_status=false"),
@@ -27,7 +30,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     system: Path
     image: Path
     private: Path
-    accel: tuple[str, ...]
+    accel: Accel
     memory_bytes: int
     cpus: int
     ways: tuple[str, ...]
@@ -35,10 +38,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def arguments(self) -> tuple[str, ...]:
         """QEMU's: an ordinary machine with its devices on a PCI bus, as clouds have them."""
+        line = (*COMMAND_LINE, EMULATED) if self.accel.name == "tcg" else COMMAND_LINE
         disks = ((self.system, True), (self.image, True), (self.private, False))
         return (
-            *("-M", "q35", *self.accel, "-m", f"{math.ceil(self.memory_bytes / MEBIBYTE)}M", "-smp", str(self.cpus)),
-            *("-kernel", str(self.kernel), "-initrd", str(self.initrd), "-append", " ".join(COMMAND_LINE)),
+            *(
+                "-M",
+                "q35",
+                *self.accel.arguments(),
+                "-m",
+                f"{math.ceil(self.memory_bytes / MEBIBYTE)}M",
+                "-smp",
+                str(self.cpus),
+            ),
+            *("-kernel", str(self.kernel), "-initrd", str(self.initrd), "-append", " ".join(line)),
             *("-serial", "chardev:console", "-device", "virtio-rng-pci", "-device", "virtio-serial-pci"),
             *(part for way in self.ways for part in ("-device", f"virtserialport,chardev={way},name=excise.{way}")),
             *(part for number, (path, fixed) in enumerate(disks) for part in _disk(number, path, fixed=fixed)),
