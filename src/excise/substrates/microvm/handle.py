@@ -53,16 +53,19 @@ class MicrovmHandle(GuestHandle):
         super().__init__(running.link, **more)
 
     def greet(self, link: Link, *, root: bool = False) -> None:
-        if self._carries(link):
-            assert self._start is not None
-            self.carry_on(link, self._start.record.names)
+        start = self._start
+        is_new = getattr(self, "link", None) is not link
+        # Whose variables are others than those of the life that was saved, secrets say, begins one with its own.
+        self._carried = (
+            is_new
+            and start is not None
+            and start.snapshot.carries == "processes"
+            and environment(self._image_env, start.snapshot.spec) == self.base
+        )
+        if self._carried and start is not None:
+            self.carry_on(link, start.record.names)
         else:
             super().greet(link, root=root)
-
-    def _carries(self, link: Link) -> bool:
-        """Whether a life that was carried goes on at the other end of a link that is new to us."""
-        is_new = getattr(self, "link", None) is not link
-        return is_new and self._start is not None and self._start.snapshot.carries == "processes"
 
     async def _make_ready(self) -> None:
         if self._adopted:
@@ -71,11 +74,15 @@ class MicrovmHandle(GuestHandle):
         first = Exec(("true",), timeout_s=60)
         if self._start is None:
             await make_ready(self, self._spec, first)
-        elif self._start.snapshot.carries == "processes":
+        elif self._carried:
             await make_ready(self, without_steps(self._spec, boot=False), first)
         else:
             await make_ready(self, without_steps(self._spec), first)
             await give_sessions(self, self._start.snapshot.sessions)
+
+    def _require_fit(self, spec: Spec) -> None:
+        if spec.secrets and not self.running.plan.wipes:
+            raise SpecError("this machine was not made for secrets: say needs={'adopts'} in the spec it is made of")
 
     async def _take_on(self, spec: Spec) -> None:
         self._had_secrets = self._had_secrets or bool(spec.secrets)
