@@ -1,8 +1,9 @@
 """A machine's memory, copied while it stands still: the file it began with, and over that the pages it has written since."""
 
+import mmap
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from excise.errors import SubstrateError
@@ -35,6 +36,19 @@ def save(pid: int, base: int, target: Path) -> None:
                         os.pwrite(file.fileno(), piece[1], offset + at - begin + piece[0])
     if not found:
         raise SubstrateError(f"the memory of QEMU's process {pid} is not where it was put")
+
+
+def erase(path: Path, values: Iterable[bytes]) -> int:
+    """Overwrite with zeros whatever in the file has one of these values; how often that was."""
+    found = 0
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+        for value in values:
+            at = memory.find(value)
+            while at >= 0:
+                memory[at : at + len(value)] = bytes(len(value))
+                found += 1
+                at = memory.find(value, at + len(value))
+    return found
 
 
 def _pieces(data: bytes) -> Iterator[tuple[int, bytes]]:
