@@ -103,6 +103,11 @@ MOVE_AND_EXPORT = "mkdir -p 'a b'; cd 'a b'; plain=one; export SHOWN=\"it's two\
 SHOW_MOVED = 'pwd; sh -c \'echo "[$SHOWN]"\'; echo "[$plain]"'
 EXPORT_TOKEN = 'export COPY="x$TOKEN"'  # noqa: S105 - no password, a variable's name
 
+# ---- copies of a memory
+DRAW = "cat /proc/sys/kernel/random/uuid"
+MACHINE_ID = "cat /etc/machine-id"
+BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
+
 # ---- files
 MAKE_LINK = "ln -s file link"
 IS_EXECUTABLE = "test -x tool"

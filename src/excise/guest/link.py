@@ -49,7 +49,10 @@ class Link:
     """The host's end. Everything happens in the loop's callbacks; only actions are waited for."""
 
     def __init__(
-        self, carrier: Carrier, on_lost: Callable[[str], None] | None = None, place: Place = Place()  # noqa: B008 - frozen
+        self,
+        carrier: Carrier,
+        on_lost: Callable[[str], None] | None = None,
+        place: Place = Place(),  # noqa: B008 - frozen
     ) -> None:
         """`place`: of the link to the guest that this one is a copy of; what that one's actions still say is heard by nobody."""
         self._carrier = carrier

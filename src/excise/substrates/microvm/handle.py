@@ -15,18 +15,21 @@ from excise.guest.link import Link
 from excise.handles import environment, finish, make_ready
 from excise.session_state import give_sessions, read_sessions
 from excise.spec import Spec
+from excise.storage.background import in_thread
 from excise.substrate import Capabilities, SessionState, Snapshot
 from excise.substrates.microvm import machines
 from excise.substrates.microvm.machines import Running
 from excise.substrates.microvm.snapshots import Kept, Record, Snapshots
 from excise.vmm.disk import remove
+from excise.vmm.memory import erase
 
-_CLEAN = "find /tmp /dev/shm -mindepth 1 -delete 2>/dev/null; :"
-_FLUSH_BYTES = 4 << 20
-"""More than all buffers between us and the guest hold."""
+_FLUSH_BYTES = 6 << 20
+"""More than all buffers between us and the guest hold: a ring has 1024 of 4 KiB."""
+_CLEAN = f"find /tmp /dev/shm -mindepth 1 -delete 2>/dev/null; head -c {_FLUSH_BYTES} /dev/zero"
 
 
 _NONE = Capabilities(users=True)
+_LEAST_SECRET_BYTES = 6
 
 
 async def _nothing() -> None:
@@ -42,27 +45,33 @@ def without_steps(spec: Spec, *, boot: bool = True) -> Spec:
 class MicrovmHandle(GuestHandle):
     """A sandbox that is a machine."""
 
-    def __init__(self, running: Running, snapshots: Snapshots, start: Kept | None, image: str, lease_s: float, **more: Any) -> None:
+    def __init__(
+        self, running: Running, snapshots: Snapshots, start: Kept | None, image: str, lease_s: float, **more: Any
+    ) -> None:
         """`start`: the snapshot it was copied from; its guest is greeted unless processes came along."""
         self.running = running
         self._snapshots = snapshots
         self._start = start
         self._image = image
         self._lease_s = lease_s
-        self._had_secrets = bool(more["spec"].secrets)
+        self._known = dict(more["spec"].secrets)
+        """Every secret it was ever given."""
         super().__init__(running.link, **more)
 
     def greet(self, link: Link, *, root: bool = False) -> None:
-        if self._carries(link):
-            assert self._start is not None
-            self.carry_on(link, self._start.record.names)
+        start = self._start
+        is_new = getattr(self, "link", None) is not link
+        # Whose variables are others than those of the life that was saved, secrets say, begins one with its own.
+        self._carried = (
+            is_new
+            and start is not None
+            and start.snapshot.carries == "processes"
+            and environment(self._image_env, start.snapshot.spec) == self.base
+        )
+        if self._carried and start is not None:
+            self.carry_on(link, start.record.names)
         else:
             super().greet(link, root=root)
-
-    def _carries(self, link: Link) -> bool:
-        """Whether a life that was carried goes on at the other end of a link that is new to us."""
-        is_new = getattr(self, "link", None) is not link
-        return is_new and self._start is not None and self._start.snapshot.carries == "processes"
 
     async def _make_ready(self) -> None:
         if self._adopted:
@@ -71,14 +80,19 @@ class MicrovmHandle(GuestHandle):
         first = Exec(("true",), timeout_s=60)
         if self._start is None:
             await make_ready(self, self._spec, first)
-        elif self._start.snapshot.carries == "processes":
+        elif self._carried:
             await make_ready(self, without_steps(self._spec, boot=False), first)
         else:
             await make_ready(self, without_steps(self._spec), first)
             await give_sessions(self, self._start.snapshot.sessions)
 
+    def _require_fit(self, spec: Spec) -> None:
+        if spec.secrets and not self.running.plan.wipes:
+            raise SpecError("this machine was not made for secrets: say needs={'adopts'} in the spec it is made of")
+
     async def _take_on(self, spec: Spec) -> None:
-        self._had_secrets = self._had_secrets or bool(spec.secrets)
+        # By value: one that changed under its name is still in memory.
+        self._known |= {f"{name} {len(self._known)}": secret for name, secret in spec.secrets.items()}
         await super()._take_on(spec)
 
     # ---- states
@@ -88,10 +102,12 @@ class MicrovmHandle(GuestHandle):
         self.link.check()
         if self.link.paused:
             raise SpecError("a paused sandbox cannot be saved: resume it first")
+        if any(len(secret.reveal().encode()) < _LEAST_SECRET_BYTES for secret in self._known.values()):
+            raise SpecError(f"no memory can be kept free of a secret of fewer than {_LEAST_SECRET_BYTES} bytes: make it longer")
         made, making = self._snapshots.begin()
         sessions: tuple[SessionState, ...] = ()
         try:
-            if self._had_secrets:
+            if self._known:
                 sessions = await read_sessions(self, self.sessions, self.base, self._spec)
                 size_bytes = await self._save_files(making)
             else:
@@ -109,8 +125,8 @@ class MicrovmHandle(GuestHandle):
             env=self._image_env,
             workdir=self._cwd or "/",
             user=self._user,
-            carries="files" if self._had_secrets else "processes",
-            names=() if self._had_secrets else tuple(sorted(self.sessions)),
+            carries="files" if self._known else "processes",
+            names=() if self._known else tuple(sorted(self.sessions)),
             parent=None if self._start is None else self._start.snapshot.id,
             sessions=sessions,
             size_bytes=size_bytes,
@@ -126,9 +142,13 @@ class MicrovmHandle(GuestHandle):
             remove(whole)
         try:
             await _forget_life(copied, self._image_env)
-            return await machines.save(copied, making)
+            size_bytes = await machines.save(copied, making)
         finally:
             await finish(copied.close())
+        # The kernel may still hold a page that nobody will read again; a file of the sandbox's own loses it, too.
+        values = [value.encode() for secret in self._known.values() if (value := secret.reveal())]
+        await in_thread(lambda _: erase(making / machines.MEMORY, values))
+        return size_bytes
 
     async def reset(self, snapshot: Snapshot) -> None:
         """Another machine, and another link to it, under the same handle. Given up half-way, the sandbox is lost."""

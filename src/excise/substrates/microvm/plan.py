@@ -5,6 +5,7 @@ import math
 
 import msgspec
 
+from excise.adoption import ABILITY
 from excise.errors import SpecError
 from excise.spec import Limits, Spec
 
@@ -15,8 +16,10 @@ OVERHEAD_BYTES = 160 << 20
 _LEAST_BYTES = 4 << 20
 _MEBIBYTE = 1 << 20
 _PERIOD_US = 100_000
-# init_on_free: what a secret was in is zeroed before a snapshot is taken of the memory.
-_KERNEL = "console=ttyS0 quiet panic=-1 reboot=t init_on_free=1 tsc=reliable random.trust_cpu=on"
+_KERNEL = "console=ttyS0 quiet panic=-1 reboot=t tsc=reliable random.trust_cpu=on"
+# Copying a byte at a time, which these promise to do fast, is the slowest thing an emulated processor can be asked for.
+_EMULATED = "max,erms=off,fsrm=off"
+_WIPES = " init_on_free=1"
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +45,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Of the machine: more than what a spec's programs may have."""
     cpus: int
     limits: Limits
+    wipes: bool = False
+    """Memory is zeroed when it is freed: of a machine that knows secrets, so that a snapshot of its files holds none."""
 
     def key(self) -> str:
         """Equal for machines that are alike: what one of them was saved as, all of them can begin with."""
@@ -58,13 +63,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             "cpu_us": None if cpus is None else max(1000, int(cpus * _PERIOD_US)),
         }
         clock = f" tsc_early_khz={self.host.clock_khz}" if self.host.accel == "tcg" and self.host.clock_khz else ""
+        clock += _WIPES if self.wipes else ""
         return _KERNEL + clock + "".join(f" excise.{name}={value}" for name, value in asked.items() if value is not None)
 
     def devices(self) -> tuple[str, ...]:
         """QEMU's arguments for the machine itself. Those of a copy must be the same."""
         return (
             *("-M", "microvm,memory-backend=memory,pcie=off,usb=off", "-m", f"{self.memory_bytes // _MEBIBYTE}M"),
-            *("-accel", self.host.accel, "-cpu", "host" if self.host.accel == "kvm" else "max", "-smp", str(self.cpus)),
+            *("-accel", self.host.accel, "-cpu", "host" if self.host.accel == "kvm" else _EMULATED, "-smp", str(self.cpus)),
             *("-serial", "chardev:console"),
             *("-drive", f"id=root,file={_escaped(self.disk)},format=raw,if=none,read-only=on,file.locking=off"),
             *("-device", "virtio-blk-device,drive=root"),
@@ -98,4 +104,5 @@ def plan(spec: Spec, host: Host, disk: str) -> Plan:
         memory_bytes=-(-wanted // _MEBIBYTE) * _MEBIBYTE,
         cpus=max(1, math.ceil(limits.cpus or 1)),
         limits=limits,
+        wipes=bool(spec.secrets) or ABILITY in spec.needs,
     )

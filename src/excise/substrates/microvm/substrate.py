@@ -195,6 +195,3 @@ def _capabilities(host: Host, helped: Accel) -> Capabilities:
         network=frozenset({"none"}),
         versions={"qemu": host.qemu, "kernel": host.release, "accel": helped.words()},
     )
-
-
-
