@@ -41,15 +41,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         line = (*COMMAND_LINE, EMULATED) if self.accel.name == "tcg" else COMMAND_LINE
         disks = ((self.system, True), (self.image, True), (self.private, False))
         return (
-            *(
-                "-M",
-                "q35",
-                *self.accel.arguments(),
-                "-m",
-                f"{math.ceil(self.memory_bytes / MEBIBYTE)}M",
-                "-smp",
-                str(self.cpus),
-            ),
+            *("-M", "q35", *self.accel.arguments(), "-smp", str(self.cpus)),
+            *("-m", f"{math.ceil(self.memory_bytes / MEBIBYTE)}M"),
             *("-kernel", str(self.kernel), "-initrd", str(self.initrd), "-append", " ".join(line)),
             *("-serial", "chardev:console", "-device", "virtio-rng-pci", "-device", "virtio-serial-pci"),
             *(part for way in self.ways for part in ("-device", f"virtserialport,chardev={way},name=excise.{way}")),
