@@ -86,7 +86,7 @@ class MicrovmSubstrate(EndsWithItsMaker[MicrovmHandle]):
         return await self._requests.once(request_id, deadline_s, lambda: self._make(start, lease_s, _SHARE * deadline_s))
 
     async def _make(self, start: Spec | Snapshot, lease_s: float, deadline_s: float) -> MicrovmHandle:
-        host, capabilities = await self._found()
+        _, capabilities = await self._found()
         spec = start if isinstance(start, Spec) else start.spec
         require(spec, capabilities, self.address)
         if isinstance(start, Snapshot):
@@ -94,15 +94,17 @@ class MicrovmSubstrate(EndsWithItsMaker[MicrovmHandle]):
             running = await machines.copy(kept.record.plan, kept.directory)
             inside = Inside(kept.record.env, kept.record.workdir, kept.record.user, kept)
             return await self._handed(running, capabilities, spec, inside, lease_s)
-        image = await self._resolved(spec.image)
-        kind = plan(spec, host, str(await root_disk(image)))
+        kind, image = await self.kind(spec)
         running = await self._begun(kind, deadline_s)
         inside = Inside({"PATH": PATH, **image.env}, spec.workdir or image.workdir or "/", spec.user or image.user)
         return await self._handed(running, capabilities, spec, inside, lease_s)
 
-    async def _resolved(self, name: str) -> Image:
-        """A machine has a kernel of its own, and sees nothing of this one's: "host" is another image there."""
-        return await resolve(self._image if name == "host" else name)
+    async def kind(self, spec: Spec) -> tuple[Plan, Image]:
+        """The kind of machine that `spec` is made into, and its image."""
+        host, _ = await self._found()
+        # A machine has a kernel of its own, and sees nothing of this one's: "host" is another image there.
+        image = await resolve(self._image if spec.image == "host" else spec.image)
+        return plan(spec, host, str(await root_disk(image))), image
 
     async def _begun(self, kind: Plan, deadline_s: float) -> Running:
         if not self._cold:
