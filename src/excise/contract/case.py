@@ -22,7 +22,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     """What users of such interfaces are bitten by."""
     needs: tuple[str, ...] = ()
-    """Abilities without which there is nothing to judge: `stream`, or a member of a set, as `limits.pids`, or `snapshot.files`."""
+    """Abilities without which there is nothing to judge: `stream`, a member of a set, as `limits.pids`; `snapshot.files`."""
     alone: bool = False
     """It looks at what all cases share, as this process's descriptors: none may run beside it."""
     run: Body

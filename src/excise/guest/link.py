@@ -54,7 +54,7 @@ class Link:
         on_lost: Callable[[str], None] | None = None,
         place: Place = Place(),  # noqa: B008 - frozen
     ) -> None:
-        """`place`: of the link to the guest that this one is a copy of; what that one's actions still say is heard by nobody."""
+        """`place`: of the link to the guest that this one is a copy of: what that one's actions say is heard by nobody."""
         self._carrier = carrier
         self._on_lost = on_lost
         self._receivers: dict[int, Receiver] = {}

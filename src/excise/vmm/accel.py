@@ -41,18 +41,26 @@ class Accel(msgspec.Struct, frozen=True):
 
 async def accel(kernel: Kernel, device: Path = _KVM, deadline_s: float = PROBE_S) -> Accel:
     """What works here. Found by booting once, and kept for this kernel of the host and this QEMU."""
-    if not device.exists():
+    if not os.access(device, os.F_OK):
         return Accel("tcg", f"there is no {device}")
     if not os.access(device, os.R_OK | os.W_OK):
         return Accel("tcg", f"{device} may not be opened by this user")
     key = f"accel-{platform.release()}-{await version()}".replace("/", "_")
 
     async def fill(making: Path) -> None:
-        making.write_bytes(msgspec.json.encode(await probe(kernel, deadline_s)))
+        _write(making, await probe(kernel, deadline_s))
 
     path = await kept(key, fill)
-    found = msgspec.json.decode(path.read_bytes(), type=Accel)
+    found = _read(path)
     return found if found.name == "kvm" else Accel("tcg", f"{found.why}; remove {path} to try again")
+
+
+def _write(path: Path, found: Accel) -> None:
+    path.write_bytes(msgspec.json.encode(found))
+
+
+def _read(path: Path) -> Accel:
+    return msgspec.json.decode(path.read_bytes(), type=Accel)
 
 
 async def probe(kernel: Kernel, deadline_s: float) -> Accel:

@@ -3,12 +3,11 @@
 import asyncio
 import errno
 import os
-import shutil
 from pathlib import Path
 
 from excise.errors import SpecError, SubstrateError
 from excise.storage.store import Image
-from excise.vmm.kept import kept, sentence
+from excise.vmm.kept import kept, remove, sentence
 from excise.vmm.tools import find, run
 
 # Not packed: an emulated processor would pay for it at every read, and the host's disk is large.
@@ -53,7 +52,7 @@ async def private_disk(path: Path, size_bytes: int, inodes: int | None = None) -
     try:
         await asyncio.to_thread(_copy, pattern, path)
     except OSError as error:
-        path.unlink(missing_ok=True)
+        remove(path)
         raise sentence(error) from None
 
 
@@ -80,11 +79,3 @@ def copy_sparse(source: int, target: int) -> None:
             if not copied:
                 raise SubstrateError("a file became shorter while it was copied")
             at += copied
-
-
-def remove(path: Path) -> None:
-    """A file or a directory of ours, if it is there."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

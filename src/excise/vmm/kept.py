@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from excise.errors import SubstrateError
-from excise.storage.background import locked, to_end
+from excise.storage.background import in_thread, locked, to_end
 from excise.storage.home import cache_dir
 
 
@@ -42,6 +42,11 @@ async def kept(name: str, fill: Callable[[Path], Awaitable[None]]) -> Path:
 
 
 async def _remove(path: Path) -> None:
+    await in_thread(lambda _: remove(path))
+
+
+def remove(path: Path) -> None:
+    """A file or a directory of ours, if it is there."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:

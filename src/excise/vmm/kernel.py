@@ -39,7 +39,7 @@ async def kernel(path: str | None = None) -> Kernel:
     """The kernel at `path`, or that the variable names, or Debian's."""
     named = path or os.environ.get(VARIABLE)
     if named:
-        return await asyncio.to_thread(_named, Path(named).expanduser())
+        return await asyncio.to_thread(_named, named)
     if platform.machine() != "x86_64":
         raise SubstrateError(f"no kernel for {platform.machine()} is fetched yet: name one with {VARIABLE}=PATH")
     directory = await kept("kernel", _fetch)
@@ -47,7 +47,8 @@ async def kernel(path: str | None = None) -> Kernel:
     return Kernel(image=directory / "vmlinux", modules=directory / "modules", release=release)
 
 
-def _named(path: Path) -> Kernel:
+def _named(name: str) -> Kernel:
+    path = Path(name).expanduser()
     release = release_of(path)
     modules = Path(os.environ.get(MODULES_VARIABLE) or f"/lib/modules/{release}")
     if not modules.is_dir():
@@ -75,20 +76,25 @@ async def _fetch(making: Path) -> None:
     try:
         apt_cache, apt_get = find("apt-cache", "apt"), find("apt-get", "apt")
         shown = await run(apt_cache, "show", "--no-all-versions", _PACKAGE)
-        depends = re.search(r"^Depends: (linux-image-[^\s,]+)", shown, re.MULTILINE)
-        if depends is None:
-            raise SubstrateError(f"{_PACKAGE} depends on no kernel")
-        making.mkdir(mode=0o700)
-        await run(apt_get, "download", depends[1], cwd=making)
-        package = next(making.glob("*.deb"))
+        await asyncio.to_thread(making.mkdir, mode=0o700)
+        await run(apt_get, "download", _needed(shown), cwd=making)
+        package = await asyncio.to_thread(lambda: next(making.glob("*.deb")))
         await run(find("dpkg-deb", "dpkg"), "-x", str(package), str(making / "unpacked"))
     except SubstrateError as error:
         raise SubstrateError(f"the kernel cannot be fetched ({error}): run `apt-get update` and try again, {_REMEDY}") from None
+    await asyncio.to_thread(_arrange, making, package)
+
+
+def _needed(shown: str) -> str:
+    """The package that has the kernel itself, of what apt says of the one that always depends on the newest."""
+    depends = re.search(r"^Depends: (linux-image-[^\s,]+)", shown, re.MULTILINE)
+    if depends is None:
+        raise SubstrateError(f"{_PACKAGE} depends on no kernel")
+    return depends[1]
+
+
+def _arrange(making: Path, package: Path) -> None:
     package.unlink()
-    await asyncio.to_thread(_arrange, making)
-
-
-def _arrange(making: Path) -> None:
     image = next((making / "unpacked/boot").glob("vmlinuz-*"))
     tree = next((making / "unpacked/lib/modules").iterdir())
     (making / "release").write_text(tree.name)
@@ -150,7 +156,7 @@ def modules(kernel: Kernel, names: Iterable[str]) -> list[tuple[str, bytes]]:
 
 
 def _name(file: str) -> str:
-    return file.split(".ko")[0].replace("-", "_")
+    return file.split(".ko", maxsplit=1)[0].replace("-", "_")
 
 
 def _read(path: Path) -> bytes:

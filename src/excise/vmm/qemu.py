@@ -37,6 +37,20 @@ async def version() -> str:
     return said.partition("version ")[2].split()[0].rstrip(",(") if "version " in said else said.strip()
 
 
+def _spawn(arguments: Sequence[str], theirs: list[socket.socket], pass_fds: tuple[int, ...]) -> "subprocess.Popen[bytes]":
+    # KILL: nothing it holds outlives it, and what is stopped or stuck must end as well.
+    dies_with_us = (find("setpriv", "util-linux"), "--pdeathsig", "KILL")
+    return subprocess.Popen(
+        [*dies_with_us, program(), *_WITHOUT_HABITS, *_SANDBOX, *arguments, "-mon", "chardev=control,mode=control"],
+        pass_fds=(*(end.fileno() for end in theirs), *pass_fds),
+        stdin=subprocess.DEVNULL,
+        stdout=theirs[1].fileno(),
+        stderr=theirs[1].fileno(),  # why it could not begin is for the same reader
+        cwd="/",
+        start_new_session=True,
+    )
+
+
 class _MachineCarrier(SocketCarrier):
     """A link whose end is told with what the machine's console said: QEMU closes it a moment before it has ended."""
 
@@ -84,17 +98,7 @@ class Machine:
             named = ("control", "console", "link")
             for name, end in zip(named, theirs, strict=False):
                 arguments = (*arguments, "-chardev", f"socket,id={name},fd={end.fileno()}")
-            process = subprocess.Popen(
-                # KILL: nothing it holds outlives it, and what is stopped or stuck must end as well.
-                [find("setpriv", "util-linux"), "--pdeathsig", "KILL", program(), *_WITHOUT_HABITS, *_SANDBOX]
-                + [*arguments, "-mon", "chardev=control,mode=control"],
-                pass_fds=(*(end.fileno() for end in theirs), *pass_fds),
-                stdin=subprocess.DEVNULL,
-                stdout=theirs[1].fileno(),
-                stderr=theirs[1].fileno(),  # why it could not begin is for the same reader
-                cwd="/",
-                start_new_session=True,
-            )
+            process = _spawn(arguments, theirs, pass_fds)
         except BaseException:
             for end in ours:
                 end.close()

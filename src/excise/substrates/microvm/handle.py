@@ -20,7 +20,7 @@ from excise.substrate import Capabilities, SessionState, Snapshot
 from excise.substrates.microvm import machines
 from excise.substrates.microvm.machines import Running
 from excise.substrates.microvm.snapshots import Kept, Record, Snapshots
-from excise.vmm.disk import remove
+from excise.vmm.kept import remove
 from excise.vmm.memory import erase
 
 _FLUSH_BYTES = 6 << 20
@@ -204,7 +204,7 @@ async def _forget_life(copied: Running, image_env: Mapping[str, str]) -> None:
     )
     cleaned = await handle.run(Exec(("/bin/sh", "-c", _CLEAN), cwd="/", user="0", timeout_s=60))
     if not cleaned.ok:
-        raise SandboxLost(f"/tmp of a snapshot could not be emptied: {cleaned.text.strip()[-200:]}")
+        raise SandboxLost(f"what is in /tmp of a snapshot could not be emptied: {cleaned.text.strip()[-200:]}")
     # Frames of no life that ever was: they are received and dropped, and lie where a greeting lay.
     junk = wire.frame(wire.DATA, 1, 0, bytes(wire.MAX_PAYLOAD))
     for _ in range(_FLUSH_BYTES // len(junk)):

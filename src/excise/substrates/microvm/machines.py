@@ -132,7 +132,7 @@ async def _save(running: Running, directory: Path) -> int:
         link.check()
         place = link.place()
         try:
-            directory.mkdir(mode=0o700)
+            _make(directory)
             await machine.qmp.execute("xen-save-devices-state", {"filename": str(directory / DEVICE), "live": False})
             await in_thread(lambda _: memory.save(machine.pid, running.base, directory / MEMORY))
             (directory / PLACE).write_bytes(msgspec.json.encode(place))
@@ -144,6 +144,10 @@ async def _save(running: Running, directory: Path) -> int:
     finally:
         link.go_on()
     return sum((directory / name).stat().st_blocks * 512 for name in (MEMORY, DEVICE))
+
+
+def _make(directory: Path) -> None:
+    directory.mkdir(mode=0o700)
 
 
 async def greeted(running: Running, deadline_s: float) -> None:

@@ -19,6 +19,8 @@ _PERIOD_US = 100_000
 _KERNEL = "console=ttyS0 quiet panic=-1 reboot=t tsc=reliable random.trust_cpu=on"
 # Copying a byte at a time, which these promise to do fast, is the slowest thing an emulated processor can be asked for.
 _EMULATED = "max,erms=off,fsrm=off"
+# What QEMU has translated is used again only at the address it was at: programs lie where they lay.
+_SAME_PLACES = " norandmaps"
 _WIPES = " init_on_free=1"
 
 
@@ -50,7 +52,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     def key(self) -> str:
         """Equal for machines that are alike: what one of them was saved as, all of them can begin with."""
-        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:32]
+        made = (self.command_line(), *self.devices())
+        return hashlib.sha256(msgspec.json.encode((self, made))).hexdigest()[:32]
 
     def command_line(self) -> str:
         """The kernel's: what it needs, and our boot program's options."""
@@ -62,7 +65,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             "pids": self.limits.pids,
             "cpu_us": None if cpus is None else max(1000, int(cpus * _PERIOD_US)),
         }
-        clock = f" tsc_early_khz={self.host.clock_khz}" if self.host.accel == "tcg" and self.host.clock_khz else ""
+        emulated = self.host.accel == "tcg"
+        clock = f" tsc_early_khz={self.host.clock_khz}" if emulated and self.host.clock_khz else ""
+        clock += _SAME_PLACES if emulated else ""
         clock += _WIPES if self.wipes else ""
         return _KERNEL + clock + "".join(f" excise.{name}={value}" for name, value in asked.items() if value is not None)
 

@@ -19,8 +19,7 @@ from excise.spec import Spec
 from excise.storage.background import in_thread
 from excise.substrate import SessionState, Snapshot
 from excise.substrates.microvm.plan import Plan
-from excise.vmm.disk import remove
-from excise.vmm.kept import place, sentence
+from excise.vmm.kept import place, remove, sentence
 
 _RECORD, _OWNER = "record.json", "owner"
 
@@ -97,7 +96,7 @@ class Snapshots:
 
     def all(self) -> tuple[Snapshot, ...]:
         self._expire()
-        own = {id: kept.snapshot for id, kept in self._own.items()}
+        own = {one.snapshot.id: one.snapshot for one in self._own.values()}
         for directory in _directories():
             record = _read(directory)
             if record is not None and record.id not in own and (record.until_s or 0) > time.time():
@@ -107,8 +106,8 @@ class Snapshots:
 
     def _expire(self) -> None:
         now_s = time.monotonic()
-        for id in [id for id, end_s in self._ends_s.items() if end_s <= now_s]:  # noqa: A001 - a snapshot's
-            self.discard(id)
+        for name in [name for name, end_s in self._ends_s.items() if end_s <= now_s]:
+            self.discard(name)
 
     def discard(self, id: str) -> None:
         """Machines that began as it live on: they hold the file. Twice is fine."""
@@ -127,10 +126,10 @@ class Snapshots:
 
     def close(self) -> None:
         """What was not to be kept longer ends here."""
-        for id, kept in list(self._own.items()):  # noqa: A001 - a snapshot's
+        for name, kept in list(self._own.items()):
             if kept.record.until_s is None:
-                self.discard(id)
-            elif (lock := self._locks.pop(id, None)) is not None:
+                self.discard(name)
+            elif (lock := self._locks.pop(name, None)) is not None:
                 os.close(lock)
         self._own.clear()
         self._ends_s.clear()

@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from excise.guest.programs import program
 from excise.handles import finish
@@ -86,25 +86,25 @@ class MicrovmSubstrate(EndsWithItsMaker[MicrovmHandle]):
         return await self._requests.once(request_id, deadline_s, lambda: self._make(start, lease_s, _SHARE * deadline_s))
 
     async def _make(self, start: Spec | Snapshot, lease_s: float, deadline_s: float) -> MicrovmHandle:
-        host, capabilities = await self._found()
+        _, capabilities = await self._found()
         spec = start if isinstance(start, Spec) else start.spec
         require(spec, capabilities, self.address)
         if isinstance(start, Snapshot):
             kept = self._snapshots.find(start)
             running = await machines.copy(kept.record.plan, kept.directory)
-            env, workdir, user = kept.record.env, kept.record.workdir, kept.record.user
-            return await self._handed(running, capabilities, spec, kept, env, workdir, user, lease_s)
-        image = await self._resolved(spec.image)
-        kind = plan(spec, host, str(await root_disk(image)))
+            inside = Inside(kept.record.env, kept.record.workdir, kept.record.user, kept)
+            return await self._handed(running, capabilities, spec, inside, lease_s)
+        kind, image = await self.kind(spec)
         running = await self._begun(kind, deadline_s)
-        env = {"PATH": PATH, **image.env}
-        return await self._handed(
-            running, capabilities, spec, None, env, spec.workdir or image.workdir or "/", spec.user or image.user, lease_s
-        )
+        inside = Inside({"PATH": PATH, **image.env}, spec.workdir or image.workdir or "/", spec.user or image.user)
+        return await self._handed(running, capabilities, spec, inside, lease_s)
 
-    async def _resolved(self, name: str) -> Image:
-        """A machine has a kernel of its own, and sees nothing of this one's: "host" is another image there."""
-        return await resolve(self._image if name == "host" else name)
+    async def kind(self, spec: Spec) -> tuple[Plan, Image]:
+        """The kind of machine that `spec` is made into, and its image."""
+        host, _ = await self._found()
+        # A machine has a kernel of its own, and sees nothing of this one's: "host" is another image there.
+        image = await resolve(self._image if spec.image == "host" else spec.image)
+        return plan(spec, host, str(await root_disk(image))), image
 
     async def _begun(self, kind: Plan, deadline_s: float) -> Running:
         if not self._cold:
@@ -119,15 +119,7 @@ class MicrovmSubstrate(EndsWithItsMaker[MicrovmHandle]):
         return running
 
     async def _handed(
-        self,
-        running: Running,
-        capabilities: Capabilities,
-        spec: Spec,
-        start: Kept | None,
-        env: Mapping[str, str],
-        workdir: str,
-        user: str | None,
-        lease_s: float,
+        self, running: Running, capabilities: Capabilities, spec: Spec, inside: "Inside", lease_s: float
     ) -> MicrovmHandle:
         async def dispose() -> None:
             self._requests.forget(handle)
@@ -137,16 +129,16 @@ class MicrovmSubstrate(EndsWithItsMaker[MicrovmHandle]):
             handle = MicrovmHandle(
                 running,
                 self._snapshots,
-                start,
+                inside.start,
                 spec.image,
                 lease_s,
                 id=f"microvm-{uuid.uuid4().hex[:12]}",
                 address=self.address,
                 capabilities=capabilities,
                 spec=spec,
-                image_env=env,
-                cwd=workdir,
-                user=user,
+                image_env=inside.env,
+                cwd=inside.workdir,
+                user=inside.user,
                 dispose=dispose,
             )
         except BaseException:
@@ -174,6 +166,15 @@ class MicrovmSubstrate(EndsWithItsMaker[MicrovmHandle]):
             await asyncio.gather(self._probed, return_exceptions=True)
             self._probed = None
         self._snapshots.close()
+
+
+class Inside(NamedTuple):
+    """What actions have in a machine, unless they say otherwise; and the snapshot it was copied from."""
+
+    env: Mapping[str, str]
+    workdir: str
+    user: str | None
+    start: Kept | None = None
 
 
 def _capabilities(host: Host, helped: Accel) -> Capabilities:
