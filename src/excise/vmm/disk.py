@@ -45,7 +45,7 @@ async def private_disk(path: Path, size_bytes: int, inodes: int | None = None) -
             file.truncate(size_bytes)
         count = ("-N", str(inodes)) if inodes is not None else ()
         features = ("-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", "-m", "0")
-        # Blocks as large as a page is: of smaller ones a few are left that no write of a page can use, and it does not look full.
+        # Blocks as large as a page: of smaller ones a few are left that no write of a page can use, and it does not look full.
         await run(find("mkfs.ext4", "e2fsprogs"), "-q", "-F", "-b", "4096", *features, *count, str(making))
 
     pattern = await kept(f"ext4-4k-{size_bytes}-{inodes or 0}", fill)

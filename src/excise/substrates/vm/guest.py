@@ -1,6 +1,7 @@
 """`vm+guest`: the same machines, with the guest as PID 1 of the sandbox and its link on a virtio port."""
 
 import asyncio
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,26 @@ from excise.network.client import Phases, Proxies, phases
 from excise.spec import Spec
 from excise.substrate import Capabilities, Snapshot, require, unsupported
 from excise.substrates.vm import abilities
-from excise.substrates.vm.life import Life
+from excise.substrates.vm.life import ENDING_S, Life
 from excise.substrates.vm.making import Machines, Options, Started, margin
 from excise.substrates.vm.ssh import Keys, SshClient, connect
 from excise.substrates.vm.way_out import WayOut
 
 _DEFAULT = Options()
+
+
+class _LifeCarrier(SocketCarrier):
+    """A link whose end is told with what the machine's own end says: QEMU closes it a moment before it has ended."""
+
+    def __init__(self, sock: socket.socket, life: Life) -> None:
+        super().__init__(sock)
+        self._life = life
+
+    def _over(self, reason: str) -> None:
+        ended = self._ended
+        self.close()
+        said = self._loop.call_later(ENDING_S, lambda: ended(reason))
+        self._life.machine.ended.add_done_callback(lambda _: (said.cancel(), ended(self._life.why())))
 
 
 class VmGuestHandle(GuestHandle):
@@ -148,7 +163,7 @@ class VmGuestSubstrate(OnThisMachine[VmGuestHandle]):
             made.life,
             asked,
             network,
-            Link(SocketCarrier(made.ways["guest"])),
+            Link(_LifeCarrier(made.ways["guest"], made.life)),
             id=made.life.id,
             address=self.address,
             capabilities=capabilities,

@@ -16,7 +16,7 @@ from excise.spec import Spec
 from excise.storage.pins import Pin
 from excise.vmm.qemu import Machine
 
-_ENDING_S = 2.0
+ENDING_S = 2.0
 """A connection into a machine breaks a moment before the machine has ended."""
 
 
@@ -65,13 +65,17 @@ class Life:
             "the host's disk is full" if full else f"the host's disk failed ({told.result().get('reason', 'no reason said')})"
         )
 
+    def why(self) -> str:
+        """Why it is no more."""
+        return self._words(self.machine.why())
+
     def _words(self, why: str) -> str:
         return without_secrets(f"{self._reason}; {why}" if self._reason else why, self.spec)
 
     async def lost(self, otherwise: str) -> SandboxLost:
         """The error to raise; `otherwise`: what was seen from outside. The machine's own end says more, if it has ended."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self.machine.ended), _ENDING_S)
+            await asyncio.wait_for(asyncio.shield(self.machine.ended), ENDING_S)
         return SandboxLost(self._words(f"{otherwise}: {self.machine.why()}"))
 
     def renew(self, lease_s: float) -> None:
