@@ -2,10 +2,11 @@
 
     python bench/microvm.py [--blocks 10] [--each 3] [--idle 8] [--image excise/base] [--out FILE]
 
-In every block, in turn: `cold` (create and ready on `microvm?cold=1`, which boots), `copy` (the same on `microvm`, which restores
-what was saved after a boot), `monitor` (QEMU alone, until it takes commands: part of the two before), and a `true` and a session's
-`:` in the copy. Nothing is started ahead of time. Prints ratios of the blocks' medians with intervals over blocks. Memory: of so
-many idle machines, each after one command, by MemAvailable and by QEMU's proportional share. Exit code 1 when a promise is missed.
+In every block, in turn: `cold` (create and ready on `microvm?cold=1`, which boots), `copy` (the same on `microvm`, which
+restores what was saved after a boot), `monitor` (QEMU alone, until it takes commands: part of the two before), and actions,
+a snapshot and a reset in the copy. Nothing is started ahead of time. Prints ratios of the blocks' medians with intervals over
+blocks. Memory: of so many idle machines, each after one command, by MemAvailable and by QEMU's proportional share. Exit code
+1 when a promise is missed.
 """
 
 import argparse

@@ -10,7 +10,7 @@ from excise.handles import finish
 from excise.requests import EndsWithItsMaker, Requests
 from excise.spec import Spec
 from excise.storage.debian import NAME
-from excise.storage.image import resolve
+from excise.storage.image import kind, resolve
 from excise.storage.store import PATH, Image
 from excise.substrate import Capabilities, Snapshot, require
 from excise.substrates.microvm import machines
@@ -24,9 +24,9 @@ from excise.vmm.accel import Accel, accel
 from excise.vmm.disk import root_disk
 from excise.vmm.initrd import initrd
 from excise.vmm.kernel import kernel
-from excise.vmm.tools import run
+from excise.vmm.tools import find, run
 
-_SHARE = 0.9
+_SHARE = 0.8
 """Of a deadline: what is left is for the error that says what the console said."""
 
 
@@ -64,6 +64,9 @@ class MicrovmSubstrate(EndsWithItsMaker[MicrovmHandle]):
 
     async def _find(self) -> tuple[Host, Capabilities]:
         version = await qemu.version()
+        find("mksquashfs", "squashfs-tools")
+        if kind(self._image) == "built":
+            await resolve(self._image)  # what stands for "host" must be there
         booted = await kernel(self._kernel)
         helped = await accel(booted)
         # A counter that this machine does not have is found out by the kernel inside.
@@ -94,8 +97,8 @@ class MicrovmSubstrate(EndsWithItsMaker[MicrovmHandle]):
             running = await machines.copy(kept.record.plan, kept.directory)
             inside = Inside(kept.record.env, kept.record.workdir, kept.record.user, kept)
             return await self._handed(running, capabilities, spec, inside, lease_s)
-        kind, image = await self.kind(spec)
-        running = await self._begun(kind, deadline_s)
+        chosen, image = await self.kind(spec)
+        running = await self._begun(chosen, deadline_s)
         inside = Inside({"PATH": PATH, **image.env}, spec.workdir or image.workdir or "/", spec.user or image.user)
         return await self._handed(running, capabilities, spec, inside, lease_s)
 
@@ -106,10 +109,10 @@ class MicrovmSubstrate(EndsWithItsMaker[MicrovmHandle]):
         image = await resolve(self._image if spec.image == "host" else spec.image)
         return plan(spec, host, str(await root_disk(image))), image
 
-    async def _begun(self, kind: Plan, deadline_s: float) -> Running:
+    async def _begun(self, chosen: Plan, deadline_s: float) -> Running:
         if not self._cold:
-            return await machines.copy(kind, await self._templates.get(kind, deadline_s))
-        running = await machines.boot(kind)
+            return await machines.copy(chosen, await self._templates.get(chosen, deadline_s))
+        running = await machines.boot(chosen)
         try:
             running.link.greet({"PATH": PATH}, "/", None)
             await machines.greeted(running, deadline_s)
