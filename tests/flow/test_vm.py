@@ -4,11 +4,12 @@ No test here boots a machine to its sandbox: where one must run at all, its kern
 """
 
 import asyncio
+import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,29 @@ def test_the_hosts_own_directories_are_in_no_machine(runs_here: Callable[[str], 
 def test_a_disk_that_is_too_small(runs_here: Callable[[str], None]) -> None:
     runs_here("vm")
     assert "limits.disk_bytes=4096" in str(open_one("vm", Spec(limits=Limits(disk_bytes=4096))))
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Path]:
+    """Where live sandboxes lie, and nothing can be written."""
+    place = tmp_path / "full"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "full", str(place)], check=True)
+    try:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(place))
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+def test_a_full_disk_is_named(runs_here: Callable[[str], None], full_disk: Path) -> None:
+    """It is another file system than the cache's, too: what is copied from there is copied by hand."""
+    runs_here("vm+guest")
+    error = open_one("vm+guest")
+    assert isinstance(error, SubstrateError)
+    assert f"the disk of {full_disk}" in str(error)
+    assert "is full" in str(error)
 
 
 @pytest.mark.timeout(300)

@@ -14,6 +14,10 @@ from excise.vmm.tools import find, run
 _PLAIN = ("-noI", "-noD", "-noF", "-noX", "-no-progress", "-quiet", "-no-recovery")
 
 
+_NOT_BY_THE_KERNEL = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+_PIECE_BYTES = 1 << 20
+
+
 async def root_disk(image: Image) -> Path:
     """`image` as a squashfs, owners kept; made once."""
     if image.binds:
@@ -75,7 +79,17 @@ def copy_sparse(source: int, target: int) -> None:
             return  # nothing but a hole is left
         end = os.lseek(source, at, os.SEEK_HOLE)
         while at < end:
-            copied = os.copy_file_range(source, target, end - at, at, at)
+            copied = _copied(source, target, at, end - at)
             if not copied:
                 raise SubstrateError("a file became shorter while it was copied")
             at += copied
+
+
+def _copied(source: int, target: int, at: int, most_bytes: int) -> int:
+    """How many bytes were copied. Files of two file systems (a cache on disk, live sandboxes in memory) go through us."""
+    try:
+        return os.copy_file_range(source, target, most_bytes, at, at)
+    except OSError as error:
+        if error.errno not in _NOT_BY_THE_KERNEL:
+            raise
+        return os.pwrite(target, os.pread(source, min(most_bytes, _PIECE_BYTES), at), at)

@@ -53,8 +53,9 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def sentence(error: OSError) -> SubstrateError:
-    """What the cache's file system refused, and what to do."""
+def sentence(error: OSError, where: Path | None = None) -> SubstrateError:
+    """What the file system of the cache, or of `where`, refused, and what to do."""
+    where = where if where is not None else cache_dir()
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return SubstrateError(f"the disk of {cache_dir()} is full: free some space there, or set EXCISE_HOME to a larger one")
-    return SubstrateError(f"the cache {cache_dir()} cannot be used: {error.strerror or error} ({error.filename})")
+        return SubstrateError(f"the disk of {where} is full: free some space there, or set EXCISE_HOME to a larger one")
+    return SubstrateError(f"the directory {where} cannot be used: {error.strerror or error} ({error.filename})")
