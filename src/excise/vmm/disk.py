@@ -57,7 +57,7 @@ async def private_disk(path: Path, size_bytes: int, inodes: int | None = None) -
         await asyncio.to_thread(_copy, pattern, path)
     except OSError as error:
         remove(path)
-        raise sentence(error) from None
+        raise sentence(error, path.parent) from None
 
 
 def _copy(source: Path, target: Path) -> None:
