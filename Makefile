@@ -53,7 +53,7 @@ runsc: $(STAMPS)/user ## gVisor's runsc, built from the Go proxy into the cache 
 substrates-down: $(STAMPS)/user ## remove that cluster, and that daemon if it was not there before
 	@$(BIN)/python -m cluster down
 
-native: ## the two C programs, for each machine a compiler is here for
+native: ## the C programs, for each machine a compiler is here for
 	$(if $(COMPILER),,$(error no C compiler was found: run 'apt-get install gcc libc6-dev' and try again))
 	$(foreach machine,$(MACHINES),$(call build,$(machine)))
 
@@ -65,7 +65,7 @@ programs:
 define build
 $(MAKE) --no-print-directory -j$(CORES) -C native ARCH=$(1)
 @mkdir -p src/excise/native/$(1)
-@for program in guest launch; do \
+@for program in guest launch boot; do \
 	built=build/native/$(1)/excise-$$program; carried=src/excise/native/$(1)/excise-$$program; \
 	[ $$carried -nt $$built ] || { $(call tools,$(1))strip -o $$carried.new $$built && mv $$carried.new $$carried; } || exit 1; \
 done

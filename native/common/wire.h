@@ -36,6 +36,7 @@ enum wire_type {
     WIRE_KILL = 22,
     WIRE_FREEZE = 23, /* all processes stand still, and FROZEN says when; the id is no action's */
     WIRE_THAW = 24,   /* they go on */
+    WIRE_RENEW = 25,  /* struct wire_renewal: it is another machine than the one it was copied from; answered by KILLED, the id is no action's */
     /* guest to host */
     WIRE_STARTED = 32,
     WIRE_OUTPUT = 33,
@@ -139,8 +140,17 @@ struct wire_ended {
     uint64_t max_rss_bytes; /* 0: not known */
 };
 
+enum { WIRE_ID_BYTES = 16, WIRE_SEED_BYTES = 64 };
+
+struct wire_renewal {
+    uint64_t time_ns; /* since 1970 */
+    uint8_t id[WIRE_ID_BYTES];
+    uint8_t seed[WIRE_SEED_BYTES];
+};
+
 _Static_assert(sizeof(struct wire_header) == WIRE_HEADER_BYTES, "the header is 16 bytes");
 _Static_assert(sizeof(struct wire_entry) == 40, "an entry is 40 bytes");
 _Static_assert(sizeof(struct wire_ended) == 40, "the record of an end is 40 bytes");
+_Static_assert(sizeof(struct wire_renewal) == 88, "a renewal is 88 bytes");
 
 #endif

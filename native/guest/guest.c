@@ -63,6 +63,8 @@ static void begin_life(struct guest *guest)
         return;
     runners_forget(guest);
     request_free(&guest->former);
+    if (guest->config->machine != NULL)
+        link_wipe(guest); /* its memory may be saved, for those who were not told what this life was told */
     guest->resetting = false;
     answer_hello(guest);
     link_flush(guest); /* the host goes on while the first runner is made */

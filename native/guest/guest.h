@@ -24,6 +24,11 @@ struct guest_roots {
     void (*left)(void *state, int left[ROOTS_LEFT]);
 };
 
+/* A machine of its own, which may be a copy of another: then it must not go on as that one. */
+struct guest_machine {
+    int boot_id; /* open for writing: what is shown as /proc/sys/kernel/random/boot_id */
+};
+
 struct guest_config {
     int link_in;            /* frames come from here; both may be the same socket */
     int link_out;
@@ -38,6 +43,7 @@ struct guest_config {
     bool disk_limited;      /* the root has a size of its own: a full one is the sandbox's doing */
     bool pid1;              /* else the guest makes itself a subreaper */
     const struct confinement *confinement;
+    const struct guest_machine *machine; /* NULL: its kernel is not its own */
     int talk; /* readable when a root is offered; -1: it has one root for all its lives */
     const struct guest_roots *roots;
     void *roots_state;

@@ -75,6 +75,9 @@ struct freeze {
 void freeze_begin(struct guest *guest, uint32_t id);
 void freeze_end(struct guest *guest);
 
+/* renew.c: the random numbers, the clock and the names of this machine are its own from now on. 0 or -errno. */
+int renew(const struct guest *guest, const struct wire_renewal *renewal);
+
 /* worker.c: the same of a file action's worker. */
 bool worker_died(struct guest *guest, int pid, int status, const struct rusage *usage);
 bool worker_is(const struct guest *guest, int pid);

@@ -160,6 +160,17 @@ void link_forget(struct guest *guest)
     link->assembled = 0;
 }
 
+void link_wipe(struct guest *guest)
+{
+    struct link *link = &guest->link;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), used = (link->received_end + page - 1) / page * page;
+
+    if (used < LINK_IN_BYTES)
+        madvise(link->received + used, LINK_IN_BYTES - used, MADV_DONTNEED);
+    if (queued(link) == 0)
+        madvise(link->queue, LINK_OUT_BYTES, MADV_DONTNEED);
+}
+
 /* Adds a frame to the request it belongs to. 0 or -errno. */
 static int assemble(struct link *link, struct assembly **at, const struct wire_header *header, const char *payload)
 {

@@ -57,6 +57,8 @@ void link_serve(struct guest *guest);
 
 /* Forgets requests that have not come whole. */
 void link_forget(struct guest *guest);
+/* Lets go of the memory of frames that have passed. */
+void link_wipe(struct guest *guest);
 
 /* Sends what is queued, as much as goes. */
 void link_flush(struct guest *guest);

@@ -1,6 +1,7 @@
 #include "guest/internal.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,6 +150,9 @@ int request_parse(struct request *request, const struct defaults *defaults, cons
 
 void request_free(struct request *request)
 {
+    /* Variables may hold secrets, and what is freed is not gone: a machine's memory may be saved. */
+    if (request->bytes != NULL)
+        explicit_bzero(request->bytes, malloc_usable_size(request->bytes));
     free(request->bytes);
     free(request->words);
     request->bytes = NULL;

@@ -69,6 +69,18 @@ static void serve_kill(struct guest *guest, struct action *action, uint32_t id)
         action_kill(guest, action, END_KILLED);
 }
 
+static void serve_renewal(struct guest *guest, const struct wire_header *header, const char *payload)
+{
+    struct wire_renewal renewal;
+
+    if (guest->config->machine == NULL || header->length != sizeof renewal)
+        link_broken(guest, "a renewal of what is no machine, or of the wrong length");
+    memcpy(&renewal, payload, sizeof renewal);
+    if (renew(guest, &renewal) < 0)
+        link_broken(guest, "the machine could not be made another one");
+    link_send(guest, WIRE_KILLED, 0, header->id, NULL, 0);
+}
+
 void serve_frame(struct guest *guest, const struct wire_header *header, const char *payload)
 {
     struct action *action = action_find(guest, header->id);
@@ -105,6 +117,9 @@ void serve_frame(struct guest *guest, const struct wire_header *header, const ch
         break;
     case WIRE_THAW:
         freeze_end(guest);
+        break;
+    case WIRE_RENEW:
+        serve_renewal(guest, header, payload);
         break;
     case WIRE_KILL:
         serve_kill(guest, action, header->id);

@@ -27,12 +27,15 @@ _OURS: dict[str, str] = {
     "docker": "excise.substrates.docker:DockerSubstrate",
     "kubernetes": "excise.substrates.kubernetes:KubernetesSubstrate",
     "gvisor": "excise.substrates.gvisor:GvisorSubstrate",
+    "vm": "excise.substrates.vm:VmSubstrate",
+    "microvm": "excise.substrates.microvm:MicrovmSubstrate",
 }
 _WITH_GUEST: dict[str, str] = {
     "chroot": "excise.substrates.chroot:ChrootGuestSubstrate",
     "docker": "excise.substrates.docker:DockerGuestSubstrate",
     "kubernetes": "excise.substrates.kubernetes:KubernetesGuestSubstrate",
     "gvisor": "excise.substrates.gvisor:GvisorGuestSubstrate",
+    "vm": "excise.substrates.vm:VmGuestSubstrate",
 }
 _WRAPPERS: dict[str, str] = {"pool": "excise.substrates.pool:Pool", "hosted": "excise.substrates.hosted:HostedSubstrate"}
 _REMOTE = "excise.substrates.remote:RemoteSubstrate"

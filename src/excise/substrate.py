@@ -140,8 +140,10 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True):
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A saved state; it outlives its sandbox. `create(Snapshot)` makes fork a create.
 
-    It holds the files and, of every session, the directory and the exported variables. It never holds /tmp and /dev/shm,
-    which are empty after every reset and fork, and no secret.
+    One that carries files holds them and, of every session, the directory and the exported variables. It never holds /tmp
+    and /dev/shm, which are empty after every reset and fork, and no secret. One that carries processes holds all of the
+    sandbox, memory included: /tmp, /dev/shm, sessions and what runs, which goes on in every copy; `boot` commands are not
+    run again. Memory would hold secrets, so a sandbox that was ever given one is saved as files.
     """
 
     id: str

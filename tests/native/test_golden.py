@@ -47,6 +47,7 @@ SENT: dict[str, Callable[[], bytes]] = {
         + wire.signal(7, 3, 15)
         + wire.frame(wire.KILL, 7, 3)
     ),
+    "renew": lambda: wire.renew(10, 3, 1_700_000_000_123_456_789, bytes(range(16)), bytes(range(64, 128))),
 }
 # What a guest sends; the bytes were written down once and are what a guest in C has to say.
 HEARD = {

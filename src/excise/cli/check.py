@@ -5,7 +5,7 @@ import contextlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -14,14 +14,14 @@ from cyclopts import App, Parameter
 from excise.address import parse
 from excise.api import connect
 from excise.cli.sentences import FAILED
-from excise.contract.suite import CASES, Outcome, Verdict, check, grouped, named
+from excise.contract.suite import CASES, DEADLINE_S, Outcome, Verdict, check, grouped, named
 from excise.errors import SandboxLost, SpecError
 from excise.sandbox import Sandbox
 from excise.spec import Spec
 from excise.substrate import Substrate
 
 METER = "meter"
-_MARKS: dict[Outcome, str] = {"kept": "kept", "broken": "BROKEN", "not declared": "-"}
+_MARKS: dict[Outcome, str] = {"kept": "kept", "broken": "BROKEN", "not declared": "-", "not run": "?"}
 
 app = App(
     name="check",
@@ -36,6 +36,7 @@ Examples:
   excise check docker bubblewrap --image excise/base -j 8
   excise check chroot --case cwd --case stdin-reaches
   excise check namespace --group state
+  excise check vm --share --deadline 300
   excise check fake:broken=cwd
   excise check --dry-run 'command?file=docs/recipes/aws-ec2.toml'
   excise check meter
@@ -63,6 +64,9 @@ def run_check(
     image: str = "host",
     jobs: Annotated[int, Parameter(name=("--jobs", "-j"))] = 1,
     dry_run: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    share: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    sandboxes: int | None = None,
+    deadline: float = DEADLINE_S,
     json: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> int:
     """Check that substrates keep every promise of the contract, as far as they declare the ability for it; or the meter.
@@ -83,6 +87,12 @@ def run_check(
         How many cases may run at a time; those that look at what all share run alone, at the end.
     dry_run
         Of a recipe: show each command as it would be run, let its program read it without doing it, and make nothing.
+    share
+        Cases that allow it have one sandbox, one after another: for substrates whose sandboxes take long to make.
+    sandboxes
+        Make at most so many; cases that need one more are told as not run.
+    deadline
+        Seconds that a case may take; what it waits for inside grows with it.
     json
         Print the verdicts as JSON at the end, and nothing else.
     """
@@ -102,7 +112,8 @@ def run_check(
         if address == METER:
             lines.extend(_check_meter(_ignore_line if json else _print_line))
             continue
-        verdicts = _runner(address)(_check(address, Spec(image=image), only, jobs, _ignore if json else _print_verdict))
+        how: dict[str, Any] = {"only": only, "jobs": jobs, "share": share, "sandboxes": sandboxes, "deadline_s": deadline}
+        verdicts = _runner(address)(_check(address, Spec(image=image), how, _ignore if json else _print_verdict))
         lines.extend(_line(address, verdict) for verdict in verdicts)
         if not json:
             _print_summary(address, verdicts)
@@ -144,11 +155,12 @@ def _runner(address: str) -> Callable[[Coroutine[Any, Any, tuple[Verdict, ...]]]
 
 
 async def _check(
-    address: str, spec: Spec, only: Collection[str] | None, jobs: int, on_verdict: Callable[[Verdict], None]
+    address: str, spec: Spec, how: Mapping[str, Any], on_verdict: Callable[[Verdict], None]
 ) -> tuple[Verdict, ...]:
     async with connect(address) as substrate:
-        await _make_one(substrate, spec)
-        return await check(substrate, spec, only=only, jobs=jobs, on_verdict=on_verdict)
+        if not how["share"]:  # the one that is shared shows it as well
+            await _make_one(substrate, spec)
+        return await check(substrate, spec, on_verdict=on_verdict, **how)
 
 
 async def _make_one(substrate: Substrate, spec: Spec) -> None:

@@ -31,12 +31,12 @@ Examples:
 
 @app.command
 def build(name: str = "excise/base", /, *, quiet: Annotated[bool, Parameter(negative="", show_default=False)] = False) -> int:
-    """Make an image ready: excise/base from Debian packages, a root-filesystem tar, or an image archive.
+    """Make an image ready: excise/base or excise/machine from Debian packages, a root-filesystem tar, or an image archive.
 
     Parameters
     ----------
     name
-        excise/base, host, a tar file, or the directory of an OCI layout.
+        excise/base, excise/machine (what virtual machines boot), host, a tar file, or the directory of an OCI layout.
     quiet
         Say nothing until it is done.
     """

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from excise.contract.bound import NeedsOwn, Sandboxes
 from excise.sandbox import Sandbox
 from excise.spec import Spec
 from excise.substrate import Capabilities, Handle, Snapshot, Substrate
@@ -22,14 +23,38 @@ T = TypeVar("T")
 class Bench:
     """One case's sandboxes, on one substrate."""
 
-    def __init__(self, substrate: Substrate, capabilities: Capabilities, spec: Spec) -> None:
+    def __init__(
+        self,
+        substrate: Substrate,
+        capabilities: Capabilities,
+        spec: Spec,
+        *,
+        sandboxes: Sandboxes | None = None,
+        lent: Substrate | None = None,
+        patience: float = 1.0,
+    ) -> None:
+        """`lent`: hands out one sandbox, which is all that this case may have. `patience`: deadlines are so much longer."""
         self.substrate = substrate
         self.capabilities = capabilities
         self.spec = spec
         self.nonce = uuid.uuid4().hex
         """Found nowhere else: what is seen of it was made by this case."""
         self.labels = {"excise-contract": self.nonce}
+        self._sandboxes = sandboxes if sandboxes is not None else Sandboxes()
+        self._lent = lent
+        self._shares = lent is not None
+        self._patience = patience
         self._closing: list[Callable[[], Awaitable[None]]] = []
+
+    def _place(self, *, plain: bool) -> Substrate:
+        """Where the next sandbox comes from."""
+        if not self._shares:
+            self._sandboxes.take()
+            return self.substrate
+        lent, self._lent = self._lent, None
+        if lent is None or not plain:
+            raise NeedsOwn
+        return lent
 
     async def sandbox(self, start: Spec | Snapshot | None = None, **changes: Any) -> Sandbox:
         """An open sandbox of the suite's spec, with these fields changed; closed at the case's end."""
@@ -39,9 +64,11 @@ class Bench:
 
     def unopened(self, start: Spec | Snapshot | None = None, *, wait_s: float = CREATE_S, **changes: Any) -> Sandbox:
         """The same, before its `open`."""
+        place = self._place(plain=start is None and not changes and wait_s == CREATE_S)
         if start is None:
             start = self.changed(**changes)
-        box = Sandbox(self.substrate, start, ttl_s=LEASE_S, wait_s=wait_s, timeout_s=ACTION_S, labels=self.labels)
+        wait_s, timeout_s = wait_s * self._patience, ACTION_S * self._patience
+        box = Sandbox(place, start, ttl_s=LEASE_S, wait_s=wait_s, timeout_s=timeout_s, labels=self.labels)
         self._closing.append(box.close)
         return box
 
@@ -57,9 +84,9 @@ class Bench:
         request_id: str | None = None,
     ) -> Handle:
         """A sandbox as the substrate itself hands it out, ready; closed at the case's end."""
-        handle = await self.substrate.create(
+        handle = await self._place(plain=False).create(
             start if start is not None else self.spec,
-            deadline_s=deadline_s,
+            deadline_s=deadline_s * self._patience,
             lease_s=lease_s,
             labels=self.labels,
             request_id=request_id if request_id is not None else uuid.uuid4().hex,

@@ -22,7 +22,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     """What users of such interfaces are bitten by."""
     needs: tuple[str, ...] = ()
-    """Abilities without which there is nothing to judge: `stream`, or a member of a set, as `limits.pids`."""
+    """Abilities without which there is nothing to judge: `stream`, a member of a set, as `limits.pids`; `snapshot.files`."""
     alone: bool = False
     """It looks at what all cases share, as this process's descriptors: none may run beside it."""
     run: Body
@@ -40,7 +40,7 @@ def case(*, promise: str, why: str, needs: tuple[str, ...] = (), alone: bool = F
 def declared(capabilities: Capabilities, need: str) -> bool:
     """Whether the ability `need`, or the member of a set of abilities `field.member`, is declared."""
     field, dot, member = need.partition(".")
-    return member in getattr(capabilities, field) if dot else capabilities.has(field)
+    return member in (getattr(capabilities, field) or ()) if dot else capabilities.has(field)
 
 
 def expect(condition: object, reason: str) -> None:

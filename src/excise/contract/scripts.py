@@ -36,7 +36,9 @@ WAIT_FOR_STARTED = "while test ! -e started; do sleep 0.02; done"
 # ---- what an action leaves running, and what it takes with it
 LEAVE_SLEEPER = "sleep 1000 & echo hi"
 LEAVE_SLEEPER_HOLDING_PIPE = "sleep 1000 & cat block"
-BEAT = "while :; do echo x >> beat; sleep 0.02; done"
+ENOUGH = "enough"
+"""A file that ends what beats."""
+BEAT = f"while test ! -e {ENOUGH}; do echo x >> beat; sleep 0.02; done"
 LEAVE_BEAT = f"({BEAT}) & echo left"
 WAIT_FOR_BEAT = "while test ! -s beat; do sleep 0.02; done"
 BEAT_IN_CHILD = f"({BEAT}) & sleep 1000"
@@ -101,6 +103,11 @@ MOVE_AND_EXPORT = "mkdir -p 'a b'; cd 'a b'; plain=one; export SHOWN=\"it's two\
 SHOW_MOVED = 'pwd; sh -c \'echo "[$SHOWN]"\'; echo "[$plain]"'
 EXPORT_TOKEN = 'export COPY="x$TOKEN"'  # noqa: S105 - no password, a variable's name
 
+# ---- copies of a memory
+DRAW = "cat /proc/sys/kernel/random/uuid"
+MACHINE_ID = "cat /etc/machine-id"
+BOOT_ID = "cat /proc/sys/kernel/random/boot_id"
+
 # ---- files
 MAKE_LINK = "ln -s file link"
 IS_EXECUTABLE = "test -x tool"
@@ -144,3 +151,10 @@ FETCH = (
     'm{^HTTP/1.. 200 .*?\\r\\n\\r\\n(.*)}s or die; print $1\' "$1" "$2"'
 )
 FETCH_IN_STEP = f'{FETCH} > fetched && printf %s "$http_proxy" > proxy'
+
+END_BELOW = """
+ls -l /proc/[0-9]*/cwd 2>/dev/null | while read -r line; do
+    case $line in *" -> $1" | *" -> $1/"*) pid=${line#*/proc/}; kill -9 "${pid%%/*}" 2>/dev/null ;; esac
+done
+sleep 0.1
+"""

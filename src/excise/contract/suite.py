@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from contextlib import aclosing
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -21,13 +21,17 @@ from excise.contract import (
     cases_losses,
     cases_network,
     cases_output,
+    cases_processes,
     cases_sessions,
     cases_states,
     cases_streams,
 )
 from excise.contract.bench import Bench
+from excise.contract.bound import NeedsOwn, NotRun, Sandboxes
 from excise.contract.case import Case, declared, expect
+from excise.contract.sharing import Shared
 from excise.errors import SpecError
+from excise.handles import finish
 from excise.spec import Spec
 from excise.substrate import Capabilities, Substrate
 
@@ -36,7 +40,7 @@ GRACE_S = 30.0
 """For a case to end once it is cancelled, and for its sandboxes to close."""
 LONGEST_REASON = 400
 
-Outcome = Literal["kept", "broken", "not declared"]
+Outcome = Literal["kept", "broken", "not declared", "not run"]
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +63,7 @@ GROUPS: dict[str, tuple[Case, ...]] = {
     "session": _cases_of(cases_sessions),
     "stream": _cases_of(cases_streams),
     "loss": _cases_of(cases_losses),
-    "state": _cases_of(cases_states, cases_diff),
+    "state": _cases_of(cases_states, cases_processes, cases_diff),
     "file": _cases_of(cases_files),
     "apart": _cases_of(cases_apart),
     "network": _cases_of(cases_network),
@@ -67,6 +71,12 @@ GROUPS: dict[str, tuple[Case, ...]] = {
     "ability": _cases_of(cases_abilities),
 }
 CASES: tuple[Case, ...] = tuple(case for group in GROUPS.values() for case in group)
+_SHARING = ("command", "output", "life", "session", "stream", "file")
+"""Groups whose cases neither end, lose, limit nor reset their sandbox."""
+SHARING: frozenset[str] = frozenset(case.name for group in _SHARING for case in GROUPS[group]) | {
+    cases_abilities.connect_reaches_a_port.name,
+    cases_apart.sandboxes_share_no_network.name,
+}
 
 
 def named(names: Collection[str]) -> tuple[Case, ...]:
@@ -93,25 +103,36 @@ async def check(
     on_verdict: Callable[[Verdict], None] | None = None,
     deadline_s: float = DEADLINE_S,
     jobs: int = 1,
+    share: bool = False,
+    sandboxes: int | None = None,
 ) -> tuple[Verdict, ...]:
     """Run the cases (`only` these, if named), up to `jobs` at a time; `on_verdict` hears of each as it ends.
 
-    The verdicts come back in the suite's order.
+    `share`: cases that allow it have one sandbox, one after another; the others follow, with sandboxes of their own.
+    `sandboxes`: at most so many are made in all; a case that needs one more is "not run". `deadline_s`: of a case; what it
+    waits for inside grows with it. The verdicts come back in the suite's order.
     """
     if jobs < 1:
         raise SpecError(f"{jobs} cases at a time is not possible: say 1 or more")
     cases = CASES if only is None else named(only)
-    capabilities = await substrate.probe()
-
-    def judged(case: Case) -> Coroutine[Any, Any, Verdict]:
-        return judge(case, substrate, capabilities, spec, deadline_s)
-
+    trial = Trial(substrate, await substrate.probe(), spec, deadline_s, Sandboxes(sandboxes))
+    sharing = [case for case in cases if share and case.name in SHARING]
     verdicts: dict[str, Verdict] = {}
-    async with aclosing(as_they_end(cases, jobs, judged)) as ended:
-        async for verdict in ended:
-            verdicts[verdict.case.name] = verdict
-            if on_verdict is not None:
-                on_verdict(verdict)
+
+    async def run(some: Sequence[Case], jobs: int, judged: Callable[[Case], Coroutine[Any, Any, Verdict]]) -> None:
+        async with aclosing(as_they_end(some, jobs, judged)) as ended:
+            async for verdict in ended:
+                verdicts[verdict.case.name] = verdict
+                if on_verdict is not None:
+                    on_verdict(verdict)
+
+    shared = Shared(substrate, spec, trial.sandboxes)
+    try:
+        # One at a time: they would else meet in the working directory.
+        await run(sharing, 1, lambda case: trial.judge(case, shared))
+    finally:
+        await finish(shared.close())
+    await run([case for case in cases if case not in sharing], jobs, trial.judge)
     return tuple(verdicts[case.name] for case in cases)
 
 
@@ -137,20 +158,52 @@ async def as_they_end(
 
 async def judge(case: Case, substrate: Substrate, capabilities: Capabilities, spec: Spec, deadline_s: float) -> Verdict:
     """Run one case and close what it opened."""
-    lacking = [need for need in case.needs if not declared(capabilities, need)]
-    if lacking:
-        return Verdict(case=case, outcome="not declared", reason=f"{substrate.address} does not declare {', '.join(lacking)}")
-    loop = asyncio.get_running_loop()
-    begun = loop.time()
-    bench = Bench(substrate, capabilities, spec)
-    try:
-        reason = await _within(case.run(bench), deadline_s, f"it did not end within {deadline_s:g} s")
-    except asyncio.CancelledError:
-        await _within(bench.close(), GRACE_S, "")
-        raise
-    closing = await _within(_leave_nothing(bench), GRACE_S, f"its sandboxes did not close within {GRACE_S:g} s")
-    reason = reason or (closing and f"closing failed: {closing}")
-    return Verdict(case=case, outcome="broken" if reason else "kept", reason=reason or "", duration_s=loop.time() - begun)
+    return await Trial(substrate, capabilities, spec, deadline_s, Sandboxes()).judge(case)
+
+
+class Trial(NamedTuple):
+    """One substrate before the suite."""
+
+    substrate: Substrate
+    capabilities: Capabilities
+    spec: Spec
+    deadline_s: float
+    sandboxes: Sandboxes
+
+    async def judge(self, case: Case, shared: Shared | None = None) -> Verdict:
+        """Run one case and close what it opened."""
+        lacking = [need for need in case.needs if not declared(self.capabilities, need)]
+        if lacking:
+            reason = f"{self.substrate.address} does not declare {', '.join(lacking)}"
+            return Verdict(case=case, outcome="not declared", reason=reason)
+        try:
+            if shared is not None:
+                await shared.prepare()
+            return await self._judge(case, shared)
+        except NeedsOwn:
+            return await self.judge(case)
+        except NotRun as error:
+            return Verdict(case=case, outcome="not run", reason=str(error))
+
+    async def _judge(self, case: Case, shared: Shared | None) -> Verdict:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        bench = Bench(
+            self.substrate,
+            self.capabilities,
+            self.spec,
+            sandboxes=self.sandboxes,
+            lent=None if shared is None else shared.lend(),
+            patience=max(1.0, self.deadline_s / DEADLINE_S),
+        )
+        try:
+            reason = await _within(case.run(bench), self.deadline_s, f"it did not end within {self.deadline_s:g} s")
+        except (asyncio.CancelledError, NotRun):
+            await _within(bench.close(), GRACE_S, "")
+            raise
+        closing = await _within(_leave_nothing(bench), GRACE_S, f"its sandboxes did not close within {GRACE_S:g} s")
+        reason = reason or (closing and f"closing failed: {closing}")
+        return Verdict(case=case, outcome="broken" if reason else "kept", reason=reason or "", duration_s=loop.time() - begun)
 
 
 async def _leave_nothing(bench: Bench) -> None:
@@ -176,6 +229,8 @@ async def _within(work: Coroutine[Any, Any, None], deadline_s: float, late: str)
     if task.cancelled():
         return "it was cancelled, and nobody had asked for that"
     error = task.exception()
+    if isinstance(error, NotRun):
+        raise error
     return None if error is None else _one_line(error)
 
 

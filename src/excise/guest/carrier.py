@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import select
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -79,6 +80,11 @@ class SocketCarrier:
             self._received(self._scratch[:count])
         else:
             self._over("it closed its connection")
+
+    def read_now(self) -> None:
+        """Tell all that has come, without waiting for the loop."""
+        while not self._closed and select.select([self._number], [], [], 0)[0]:
+            self._readable()
 
     def _over(self, reason: str) -> None:
         ended = self._ended

@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from functools import partial
 
 import msgspec
@@ -65,6 +65,13 @@ class GuestHandle(Undeclared):
         link.conceal = partial(without_secrets, spec=self._spec)
         self.link = link
         self.sessions.clear()
+
+    def carry_on(self, link: Link, sessions: Iterable[str]) -> None:
+        """Go on with the life at the other end of this link, which is a copy of another's, with these sessions."""
+        self._terminal = b"" if "TERM" in self.base else wire.variable("TERM", "xterm")
+        link.conceal = partial(without_secrets, spec=self._spec)
+        self.link = link
+        self.sessions = set(sessions)
 
     async def ready(self) -> None:
         """Once is enough: who asked for the same sandbox with the same request_id does not run its steps again."""

@@ -6,7 +6,7 @@ the first thing that no guest of ours would send ends the link, and with it ever
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from excise.errors import SandboxLost
 from excise.guest import wire
@@ -35,22 +35,38 @@ class Receiver(Protocol):
         ...
 
 
+class Place(NamedTuple):
+    """Where a link stands: what the link to a copy of the guest goes on from."""
+
+    epoch: int = 0
+    next: int = 1
+    part: bytes = b""
+    """Of a frame that has come in part."""
+    greeted: bool = False
+
+
 class Link:
     """The host's end. Everything happens in the loop's callbacks; only actions are waited for."""
 
-    def __init__(self, carrier: Carrier, on_lost: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        carrier: Carrier,
+        on_lost: Callable[[str], None] | None = None,
+        place: Place = Place(),  # noqa: B008 - frozen
+    ) -> None:
+        """`place`: of the link to the guest that this one is a copy of: what that one's actions say is heard by nobody."""
         self._carrier = carrier
         self._on_lost = on_lost
         self._receivers: dict[int, Receiver] = {}
-        self._next = 1
-        self._part = bytearray()
-        self._greeted = False
+        self._next = self._first = place.next
+        self._part = bytearray(place.part)
+        self._greeted = place.greeted
         self._answer: asyncio.Future[None] | None = None
         self._frozen: tuple[int, asyncio.Future[None]] | None = None
         self._held: bytearray | None = None
         self._grants: dict[tuple[int, int], int] = {}
         self._blocked: dict[Receiver, None] = {}
-        self.epoch = 0
+        self.epoch = place.epoch
         self.abilities = 0
         """What the guest said it can do; known from its first answer on."""
         self.reason: str | None = None
@@ -108,6 +124,35 @@ class Link:
         if self.reason is None:
             self._carrier.send(wire.frame(wire.THAW, self.number(), self.epoch))
             self._carrier.send(bytes(held or b""))
+
+    async def renew(self, time_ns: int, machine_id: bytes, seed: bytes) -> None:
+        """The guest's machine, which is a copy, gets the clock, names and random numbers of its own."""
+        id = self.number()  # noqa: A001 - what a frame's id is called
+        asked = Question()
+        self.open(((id, asked),), wire.renew(id, self.epoch, time_ns, machine_id, seed))
+        if not await asked.answered:
+            raise SandboxLost(self.reason or "the sandbox was reset while it was renewed")
+
+    async def still(self) -> None:
+        """Return when the guest has taken all it was sent. What is asked for until `go_on` is sent then."""
+        id = self.number()  # noqa: A001 - what a frame's id is called
+        asked = Question()
+        self._held = bytearray()
+        self.paused = True
+        self._receivers[id] = asked
+        self._carrier.send(wire.frame(wire.KILL, id, self.epoch))
+        if not await asked.answered:
+            raise SandboxLost(self.reason or "the sandbox was reset while it was made to stand still")
+
+    def place(self) -> Place:
+        """Where it stands; exact while the guest's machine is stopped, and everything it said has been read."""
+        return Place(self.epoch, self._next, bytes(self._part), self._greeted)
+
+    def go_on(self) -> None:
+        """Send what was asked for since `still`."""
+        held, self._held, self.paused = self._held, None, False
+        if self.reason is None and held:
+            self._carrier.send(bytes(held))
 
     def _send(self, frames: bytes) -> None:
         if self._held is None:
@@ -209,12 +254,20 @@ class Link:
         if receiver is None or not self._greeted:
             if head.type == wire.CREDIT and 0 < head.id < self._next:
                 return  # on its way when the action ended
+            if 0 < head.id < self._first:
+                self._drop(head)
+                return
             raise wire.ProtocolError(f"a frame of type {head.type} for action {head.id}, which does not wait for one")
         if self._deliver(receiver, head, payload):
             del self._receivers[head.id]
             self._grants.pop((head.id, wire.STDOUT), None)
             self._grants.pop((head.id, wire.STDERR), None)
             self._blocked.pop(receiver, None)
+
+    def _drop(self, head: wire.Header) -> None:
+        """Of an action whose caller has another copy of this guest: what it prints is read into nothing, so that it goes on."""
+        if head.type == wire.OUTPUT and self._greeted:
+            self.send(wire.credit(head.id, self.epoch, head.flags, head.length))
 
     def _deliver(self, receiver: Receiver, head: wire.Header, payload: bytes) -> bool:
         """Whether nothing more may come for it."""

@@ -1,4 +1,4 @@
-"""Where the two C programs are: in the package itself, a directory for each kind of machine they run on."""
+"""Where the C programs are: in the package itself, a directory for each kind of machine they run on."""
 
 import hashlib
 import platform
@@ -8,7 +8,7 @@ from typing import Literal
 import excise
 from excise.errors import SubstrateError
 
-Program = Literal["excise-guest", "excise-launch"]
+Program = Literal["excise-guest", "excise-launch", "excise-boot"]
 
 
 def program(name: Program, machine: str | None = None) -> Path:

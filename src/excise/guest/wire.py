@@ -20,7 +20,7 @@ WINDOW = 262144
 # both ways
 HELLO, CREDIT = 1, 2
 # host to guest
-RUN, FILE, DATA, EOF, RESIZE, SIGNAL, KILL, FREEZE, THAW = range(16, 25)
+RUN, FILE, DATA, EOF, RESIZE, SIGNAL, KILL, FREEZE, THAW, RENEW = range(16, 26)
 # guest to host
 STARTED, OUTPUT, ENDED, KILLED, REFUSED, FROZEN = range(32, 38)
 
@@ -45,6 +45,8 @@ _NUMBER = struct.Struct("<HHIQ")
 _U32 = struct.Struct("<I")
 _SIZE = struct.Struct("<II")
 _ENDED = struct.Struct("<BBHiiiQQQ")
+ID_BYTES, SEED_BYTES = 16, 64
+_RENEWAL = struct.Struct("<Q16s64s")
 _ENTRY = struct.Struct("<IIB3sIIIQq")
 _ENDS = (End.EXITED, End.SIGNALED, End.TIMED_OUT, End.OUT_OF_MEMORY, End.OUT_OF_DISK, End.OUT_OF_PIDS)
 _KINDS: dict[int, Literal["file", "directory", "link", "other"]] = {1: "file", 2: "directory", 3: "link", 4: "other"}
@@ -143,6 +145,11 @@ def resize(id: int, epoch: int, rows: int, columns: int) -> bytes:
 
 def signal(id: int, epoch: int, sent: int) -> bytes:
     return frame(SIGNAL, id, epoch, _U32.pack(sent))
+
+
+def renew(id: int, epoch: int, time_ns: int, machine_id: bytes, seed: bytes) -> bytes:
+    """A machine that was copied is another one from now on; answered as a kill is."""
+    return frame(RENEW, id, epoch, _RENEWAL.pack(time_ns, machine_id, seed))
 
 
 def hello(epoch: int, env: Iterable[tuple[str, str]], cwd: str | None, user: str | None, *, root: bool = False) -> bytes:

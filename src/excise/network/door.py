@@ -98,8 +98,9 @@ class Door:
     async def _serve(self, sock: socket.socket) -> None:
         async with self._everybody:
             with contextlib.suppress(OSError):
-                # Small writes are a conversation (a TLS handshake): waiting to fill packets would slow each of them.
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if sock.family != socket.AF_UNIX:  # which has no packets to fill
+                    # Small writes are a conversation (a TLS handshake): waiting to fill packets would slow each of them.
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 await self._converse(sock)
 
     async def _converse(self, sock: socket.socket) -> None:

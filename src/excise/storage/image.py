@@ -1,7 +1,7 @@
 """Images by name: where the root file system of a sandbox comes from.
 
 host            this machine's programs, nothing of its user's; no download
-excise/base     a small Debian, built here once by `excise image build excise/base`
+excise/base     a small Debian, built here once by `excise image build excise/base`; excise/machine: what virtual machines boot
 ./x.tar         a root file system's tar, or an image of `docker save` or in OCI's layout, which may be a directory
 anything else   an image that was pulled from a registry, else one the Docker daemon holds
 """
@@ -37,7 +37,7 @@ def kind(name: str) -> Kind:
     """Where the image called `name` comes from."""
     if name == "host":
         return "host"
-    if name == debian.NAME:
+    if name in debian.RECIPES:
         return "built"
     return "tar" if name.startswith(("/", "./", "../", "~/")) or name.endswith(_TAR_ENDINGS) else "docker"
 
@@ -50,7 +50,7 @@ async def resolve(name: str) -> Image:
 
             return await host()
         case "built":
-            return debian.built()
+            return debian.built(name)
         case "tar":
             return await _from_tar(name)
         case "docker":
@@ -85,10 +85,10 @@ async def hold(name: str) -> tuple[Image, Pin]:
 
 
 async def build(name: str, progress: Callable[[str], None]) -> Image:
-    """Make the image ready; `progress` gets a line now and then. Only excise/base takes long."""
+    """Make the image ready; `progress` gets a line now and then. Only those of Debian packages take long."""
     if kind(name) == "docker":
-        raise SpecError(f"{name!r} is not an image Excise builds; there is: {debian.NAME}")
-    return await (debian.build(progress) if kind(name) == "built" else resolve(name))
+        raise SpecError(f"{name!r} is not an image Excise builds; there are: {', '.join(debian.RECIPES)}")
+    return await (debian.build(progress, name) if kind(name) == "built" else resolve(name))
 
 
 def list_images() -> tuple[Image, ...]:

@@ -92,7 +92,7 @@ def test_list_and_remove(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("home")
 def test_only_our_own_image_is_built() -> None:
-    with pytest.raises(SpecError, match="there is: excise/base"):
+    with pytest.raises(SpecError, match="there are: excise/base, excise/machine"):
         asyncio.run(build("python:3.11", print))
     assert asyncio.run(build("host", print)).name == "host"
 

@@ -30,6 +30,9 @@ BROKEN: Mapping[str, str] = {
     "collect-takes-the-expired": "collect takes nothing.",
     "concurrent-actions": "One action at a time.",
     "connect-reaches-a-port": "Every port refuses.",
+    "copies-draw-other-numbers": "A copy of a memory has its random numbers.",
+    "copies-have-other-names": "A copy of a memory has its names.",
+    "copies-know-the-time": "A clock stands still in a snapshot, and goes on from there.",
     "create-keeps-its-deadline": "create has no deadline.",
     "cwd": "An action's cwd is ignored.",
     "cwd-missing": "A cwd that is not there falls back to the working directory.",
@@ -100,6 +103,7 @@ BROKEN: Mapping[str, str] = {
     "session-timeout-spares-earlier": "A timeout in a session also kills what earlier actions left running.",
     "sessions-side-by-side": "All sessions are one.",
     "signal-is-told": "A death by signal is told as 128 plus its number.",
+    "snapshot-carries-processes": "A snapshot says that it carries processes, and carries none.",
     "snapshot-keeps-no-secret": "A snapshot keeps every variable of a session.",
     "snapshot-keeps-no-tmp": "A snapshot keeps /tmp.",
     "snapshot-keeps-sessions": "Sessions begin anew, in the working directory.",
@@ -126,3 +130,8 @@ BROKEN: Mapping[str, str] = {
     "workdir-is-honoured": "The spec's workdir is ignored.",
     "write-append-and-mode": "append replaces.",
 }
+
+OF_PROCESSES = frozenset(
+    {"copies-draw-other-numbers", "copies-have-other-names", "copies-know-the-time", "snapshot-carries-processes"}
+)
+"""Those that only a substrate promises whose snapshots carry processes."""

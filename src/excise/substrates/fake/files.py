@@ -261,9 +261,10 @@ class Tree:
 
     # ---- copies
 
-    def copy(self) -> "Tree":
-        """The same tree again, sharing nothing that can change."""
-        twin = Tree(self._now_ns, self.quota_bytes, self.quota_nodes)
+    def copy(self, behind_ns: int = 0) -> "Tree":
+        """The same tree again, sharing nothing that can change; on a clock that is so much behind."""
+        clock = self._now_ns
+        twin = Tree((lambda: clock() - behind_ns) if behind_ns else clock, self.quota_bytes, self.quota_nodes)
         twin.used_bytes, twin.used_nodes = self.used_bytes, self.used_nodes
         root = _copied(self.root)
         assert isinstance(root, Directory)

@@ -270,6 +270,8 @@ class FakeHandle:
             old.end("the sandbox was reset while the action ran")
         await old.machine.unwound()
         self._life = self._substrate.life(tree, self.spec, sessions)
+        if self._parent is not None:
+            self._substrate.carry(self._parent, self._life)
         if self._adopted and "reset-keeps-adopted-terms" in self._broken:
             self._life.take_on(msgspec.structs.replace(self.spec, secrets={}))
 
@@ -286,7 +288,8 @@ class FakeHandle:
     def saved(self) -> tuple[Tree, tuple[SessionState, ...]]:
         """What a snapshot of this moment holds."""
         tree = self.machine.tree
-        return tree.copy() if "snapshot-keeps-no-tmp" in self._broken else without_unkept(tree), self._life.session_states()
+        whole = self._substrate.carries == "processes" or "snapshot-keeps-no-tmp" in self._broken
+        return tree.copy() if whole else without_unkept(tree), self._life.session_states()
 
     async def pause(self) -> None:
         life = await self._dispatch()

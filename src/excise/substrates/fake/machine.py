@@ -5,8 +5,10 @@ A process is dead the moment `end` returns; its task is unwound after that and c
 
 import asyncio
 import errno
+import secrets
 import signal
 from collections.abc import Mapping
+from random import Random
 from typing import Any, Protocol, TypeVar
 
 from excise.action import End
@@ -57,6 +59,8 @@ class Machine:
         self.changed = Changed()
         self.processes: dict[int, Proc] = {}
         self.ports: dict[int, Port] = {}
+        self.random = Random(secrets.randbits(128))  # noqa: S311 - a pretend kernel's
+        self.boot_id = secrets.token_hex(16)
         self._next_pid = 2
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -79,10 +83,22 @@ class Machine:
             if not own_session:
                 proc.group, proc.session = parent.group, parent.session
         self.processes[proc.pid] = proc
+        proc.body = body
         proc.task = asyncio.get_running_loop().create_task(self._live(proc, body))
         self.track(proc.task)
         self.account()
         return proc
+
+    def left(self) -> list[Proc]:
+        """What runs on without anybody who started it: what a snapshot that carries processes carries."""
+        return [proc for proc in self.processes.values() if proc.parent not in self.processes and proc.job.is_action]
+
+    def carry(self, left: list[Proc]) -> None:
+        """Let copies of these go on here. A pretend process cannot be copied half-way: its copy begins where it began."""
+        for proc in left:
+            assert proc.body is not None
+            twin = self.spawn(proc.body, files=Descriptors(), job=Job(is_action=True), own_session=True)
+            twin.who, twin.cwd, twin.env, twin.argv = proc.who, proc.cwd, dict(proc.env), list(proc.argv)
 
     def track(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
         """A task that belongs to this machine: `unwound` waits for it."""

@@ -110,6 +110,8 @@ class Proc:
         self.replaced = False
         self.over = Changed()
         self.task: asyncio.Task[None] | None = None
+        self.body: Body | None = None
+        """What runs in it."""
 
     async def wait(self) -> Status:
         while self.status is None:

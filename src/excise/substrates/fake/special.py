@@ -77,6 +77,10 @@ def _computed(proc: Proc, path: str) -> Node | None:
     machine = proc.machine
     if path == "/proc":
         return Directory(0o555, entries={str(pid): Directory(0o555) for pid in (1, *machine.processes)})
+    if path == "/proc/sys/kernel/random/uuid":
+        return Computed(0o444, data=f"{machine.random.getrandbits(128):032x}\n".encode())
+    if path == "/proc/sys/kernel/random/boot_id":
+        return Computed(0o444, data=f"{machine.boot_id}\n".encode())
     if path == "/proc/net/tcp":
         return Computed(0o444, data=_listeners(machine))
     if path == "/proc/net/route":

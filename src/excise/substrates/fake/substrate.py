@@ -3,21 +3,23 @@
 import asyncio
 import math
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 from weakref import WeakValueDictionary
+
+import msgspec
 
 from excise.address import Address
 from excise.errors import CreateError, SandboxLost, SpecError
 from excise.spec import Spec
 from excise.substrate import Capabilities, Listed, SessionState, Snapshot, require
-from excise.substrates.fake.broken import BROKEN
+from excise.substrates.fake.broken import BROKEN, OF_PROCESSES
 from excise.substrates.fake.builtins import programs
 from excise.substrates.fake.files import Directory, Tree
 from excise.substrates.fake.handle import FakeHandle
-from excise.substrates.fake.image import WORKDIR, image, mount
+from excise.substrates.fake.image import WORKDIR, image, mount, put
 from excise.substrates.fake.latency import Chance
 from excise.substrates.fake.life import Life
-from excise.substrates.fake.proc import Program
+from excise.substrates.fake.proc import Proc, Program
 
 OPTIONS: Final = (
     "create_s",
@@ -30,6 +32,7 @@ OPTIONS: Final = (
     "fail_create",
     "lose",
     "broken",
+    "snapshot",
 )
 EPOCH_NS: Final = 946_684_800_000_000_000
 """What a file's time says when the loop's clock stands at zero: the year 2000."""
@@ -77,16 +80,19 @@ class FakeSubstrate:
         fail_create: float = 0.0,
         lose: float = 0.0,
         broken: str = "",
+        snapshot: Literal["files", "processes", ""] = "",
     ) -> None:
         if broken and broken not in BROKEN:
             raise SpecError(f"no promise is called {broken!r}; `excise check --list` shows them all")
-        given = (create_s, ready_s, action_s, guest_s, close_s, jitter, seed, fail_create, lose, broken)
+        given = (create_s, ready_s, action_s, guest_s, close_s, jitter, seed, fail_create, lose, broken, snapshot)
         options: dict[str, float | int | str] = dict(zip(OPTIONS, given, strict=True))
         _check(options)
         self._address = str(Address(name="fake", options={name: f"{value}" for name, value in options.items() if value}))
         self.create_s, self.ready_s, self.action_s, self.guest_s, self.close_s = create_s, ready_s, action_s, guest_s, close_s
         self.fail_create, self.lose = fail_create, lose
         self.broken = frozenset({broken} if broken else ())
+        # A promise about what only the other kind of snapshot has can be broken by that kind alone.
+        self.carries: Literal["files", "processes"] = snapshot or ("processes" if broken in OF_PROCESSES else "files")
         self.chance = Chance(seed, jitter)
         self._sandboxes: dict[str, FakeHandle] = {}
         self._requests: dict[str, FakeHandle] = {}
@@ -105,7 +111,7 @@ class FakeSubstrate:
 
     @property
     def capabilities(self) -> Capabilities:
-        return CAPABILITIES
+        return CAPABILITIES if self.carries == "files" else msgspec.structs.replace(CAPABILITIES, snapshot=self.carries)
 
     async def probe(self) -> Capabilities:
         return self.capabilities
@@ -127,7 +133,7 @@ class FakeSubstrate:
     ) -> FakeHandle:
         spec = start if isinstance(start, Spec) else start.spec
         if "undeclared-raises" not in self.broken:
-            require(spec, CAPABILITIES, self.address)
+            require(spec, self.capabilities, self.address)
         lock = self._locks.setdefault(request_id, asyncio.Lock())
         try:
             async with asyncio.timeout(None if "create-keeps-its-deadline" in self.broken else deadline_s), lock:
@@ -152,6 +158,8 @@ class FakeSubstrate:
         self._made += 1
         life = self.life(tree, spec, () if isinstance(start, Spec) else start.sessions)
         parent = None if isinstance(start, Spec) else start.id
+        if isinstance(start, Snapshot):
+            self.carry(start.id, life)
         made = FakeHandle(self, f"fake-{self._made}", life, labels, parent)
         made.lease_ends_s = made.born_s + lease_s
         self._sandboxes[made.id] = made
@@ -177,6 +185,8 @@ class FakeSubstrate:
         self._lives += 1
         life = Life(tree, spec, self._programs, namespace=self._lives, guest_s=self.guest_s, broken=self.broken)
         life.begin_sessions_with(sessions)
+        if self.carries == "processes":
+            put(tree, "/etc/machine-id", f"{life.machine.boot_id}\n".encode())
         if "sandboxes-share-no-processes" in self.broken:
             life.machine.neighbours = tuple(other.machine for other in self._sandboxes.values())
         return life
@@ -192,13 +202,16 @@ class FakeSubstrate:
             address=self.address,
             spec=handle.spec,
             parent=parent,
-            carries="files",
+            carries=self.carries,
             size_bytes=tree.used_bytes,
             lease_s=keep_s,
             sessions=sessions,
         )
         ends_s = math.inf if keep_s is None else asyncio.get_running_loop().time() + keep_s
-        self._snapshots[made.id] = Kept(tree, handle.id, made, ends_s)
+        machine = handle.machine
+        left = machine.left() if self.carries == "processes" and "snapshot-carries-processes" not in self.broken else []
+        memory = Memory(left, machine.random.getstate(), machine.boot_id, machine.now_ns())
+        self._snapshots[made.id] = Kept(tree, handle.id, made, ends_s, memory)
         return made
 
     def kept(self, snapshot: Snapshot) -> Tree:
@@ -206,7 +219,22 @@ class FakeSubstrate:
         found = self._snapshots.get(snapshot.id)
         if found is None or found.is_over():
             raise SpecError(f"{self.address} has no snapshot {snapshot.id}: it was discarded, or is another substrate's")
-        return found.tree if "fork-gives-the-same-start" in self.broken else found.tree.copy()
+        if "fork-gives-the-same-start" in self.broken:
+            return found.tree
+        now_ns = round(asyncio.get_running_loop().time() * 1e9)
+        return found.tree.copy(now_ns - found.memory.at_ns if "copies-know-the-time" in self.broken else 0)
+
+    def carry(self, snapshot: str, life: Life) -> None:
+        """What a snapshot has besides files goes on in a life that begins with these."""
+        if self.carries == "files":
+            return
+        memory, machine = self._snapshots[snapshot].memory, life.machine
+        if "copies-draw-other-numbers" in self.broken:
+            machine.random.setstate(memory.random)
+        if "copies-have-other-names" in self.broken:
+            machine.boot_id = memory.boot_id
+        put(machine.tree, "/etc/machine-id", f"{machine.boot_id}\n".encode())
+        machine.carry(memory.left)
 
     async def snapshots(self) -> tuple[Snapshot, ...]:
         if "kept-snapshot-is-listed" in self.broken:
@@ -261,6 +289,15 @@ class FakeSubstrate:
         self._snapshots.clear()
 
 
+class Memory(NamedTuple):
+    """What a snapshot that carries processes has besides files."""
+
+    left: list[Proc]
+    random: tuple[Any, ...]
+    boot_id: str
+    at_ns: int
+
+
 class Kept(NamedTuple):
     """A snapshot's files, whose they were, and until when they are kept."""
 
@@ -268,6 +305,7 @@ class Kept(NamedTuple):
     sandbox: str
     snapshot: Snapshot
     ends_s: float
+    memory: "Memory"
 
     def is_over(self) -> bool:
         return self.ends_s <= asyncio.get_running_loop().time()
@@ -275,7 +313,7 @@ class Kept(NamedTuple):
 
 def _check(options: Mapping[str, float | int | str]) -> None:
     for name, value in options.items():
-        if name in ("seed", "broken"):
+        if name in ("seed", "broken", "snapshot"):
             continue
         assert not isinstance(value, str)
         if not 0 <= value < math.inf or (name in ("fail_create", "lose") and value > 1):
