@@ -36,5 +36,5 @@ def test_a_call_is_a_request_with_a_body(tmp_path: Path) -> None:
 def test_a_refusal_is_told_in_its_words(tmp_path: Path) -> None:
     said = b'{"fault_message":"no such thing"}'
     answer = b"HTTP/1.1 400 \r\nContent-Length: %d\r\n\r\n%b" % (len(said), said)
-    with pytest.raises(SubstrateError, match="refused PUT /machine-config: .*no such thing"):
+    with pytest.raises(SubstrateError, match=r"refused PUT /machine-config: .*no such thing"):
         asyncio.run(answered(tmp_path / "api", answer))
