@@ -101,16 +101,19 @@ _Host = dict[str, set[str]]
 _BEFORE = pytest.StashKey[_Host]()
 
 
+PIECES = {"cluster": ("kubernetes", "test_cluster"), "machines": ("microvm", "test_machines", "test_vm"), "gvisor": ("gvisor",)}
+"""What stays together in one process of `-n` besides files: a test kills the cluster's kubelet; machines want a core each."""
+
+
 def _piece(nodeid: str) -> str:
-    """What stays together in one process of `-n`: a file; and all that uses the cluster, for a test kills its kubelet."""
     file, _, test = nodeid.partition("::")
-    stem, parameters = Path(file).stem, test.partition("[")[2]
-    return "cluster" if "kubernetes" in stem + parameters or stem == "test_cluster" else file
+    named = Path(file).stem + test.partition("[")[2]
+    return next((piece for piece, words in PIECES.items() if any(word in named for word in words)), file)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest pieces of work begin first."""
-    longest = ("cluster", "tests/contract/test_contract.py")
+    longest = ("cluster", "tests/contract/test_contract.py", "machines", "gvisor")
     items.sort(key=lambda item: longest.index(piece) if (piece := _piece(item.nodeid)) in longest else len(longest))
 
 
