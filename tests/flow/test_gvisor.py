@@ -7,7 +7,10 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ from excise.api import connect
 from excise.errors import CreateError, SandboxLost, SpecError, SubstrateError
 from excise.registry import make
 from excise.sandbox import Sandbox
-from excise.spec import Limits, Mount, Spec, Step
+from excise.spec import Allow, Limits, Mount, Spec, Step
 from excise.storage.home import state_dir
 
 BOTH = ("gvisor", "gvisor+guest")
@@ -345,5 +348,79 @@ def test_a_diff_begins_after_the_specs_steps(address: str) -> None:
             assert await box.diff() == ()
             await box.write("own", b"2")
             assert [(posixpath.basename(one.path), one.kind) for one in await box.diff()] == [("own", "added")]
+
+    run(scenario)
+
+
+# ---- the way out
+
+
+@contextmanager
+def serving() -> Generator[int]:
+    """Something on this machine that answers over HTTP, at an address that no_proxy does not name; its port."""
+
+    class Hello(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"hello")
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nobody wants to know."""
+
+    with ThreadingHTTPServer((HERE, 0), Hello) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+HERE = "127.0.0.2"
+FETCH = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=20).read().decode())"
+AROUND = """
+import socket, sys
+for host, port in (("127.0.0.2", int(sys.argv[1])), ("10.254.0.1", int(sys.argv[1])), ("10.254.0.1", 22), ("192.0.2.1", 80)):
+    try: socket.create_connection((host, port), 2); print("reached", host, port)
+    except OSError: pass
+"""
+
+
+@pytest.mark.parametrize("address", BOTH)
+def test_what_is_listed_is_reached_by_the_proxy_and_nothing_in_any_other_way(address: str) -> None:
+    async def scenario() -> None:
+        with serving() as port:
+            async with connect(address) as substrate:
+                if "allow" not in (await substrate.probe()).network:
+                    pytest.skip("this user can lay no wire")
+                spec = Spec(network=Allow((HERE,), ports=(port,)))
+                async with Sandbox(substrate, spec, timeout_s=60) as box:
+                    assert (await box.run(["python3", "-c", FETCH, f"http://{HERE}:{port}/"])).text == "hello\n"
+                    refused = await box.run(["python3", "-c", FETCH, f"http://{HERE}:{port + 1}/"])
+                    assert "403" in refused.text
+                    assert (await box.run(["python3", "-c", AROUND, str(port)])).text == ""
+                    snapshot = await box.snapshot()
+                    await box.reset(snapshot)
+                    assert (await box.run(["python3", "-c", FETCH, f"http://{HERE}:{port}/"])).text == "hello\n"
+                    await substrate.discard(snapshot)
+            assert left() == []
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("address", BOTH)
+def test_a_killed_proxy_is_a_lost_sandbox(address: str) -> None:
+    async def scenario() -> None:
+        async with connect(address) as substrate:
+            if "open" not in (await substrate.probe()).network:
+                pytest.skip("this user can lay no wire")
+            async with Sandbox(substrate, Spec(network="open"), timeout_s=60) as box:
+                for entry in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split():
+                    if b"excise.network.proxy" in Path(f"/proc/{entry}/cmdline").read_bytes():
+                        os.kill(int(entry), signal.SIGKILL)
+                await lost(lambda: box.run("sleep 1000"))
+                assert "proxy" in await lost(lambda: box.run(["true"]))
 
     run(scenario)

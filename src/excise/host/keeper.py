@@ -31,10 +31,20 @@ def _be_guest(place: Place, request: dict[str, Any], reply: socket.socket, strea
         runner.answer(reply, {"error": f"{error.strerror} ({error.filename or place.root or '/'})"})
 
 
+def _listen(_: Place, request: dict[str, Any], reply: socket.socket, __: list[int]) -> None:
+    """A listener in the keeper's own network: a descriptor works wherever it is handed to."""
+    try:
+        with socket.create_server((request["host"], request["port"]), backlog=128) as listener:
+            packets.send(reply, [listener.fileno()])
+    except OSError as error:
+        runner.answer(reply, {"error": f"{error.strerror} ({request['host']})"})
+
+
 _RUNNERS: dict[str, Callable[[Place, dict[str, Any], socket.socket, list[int]], None]] = {
     "exec": runner.run,
     "session": shell_session.run,
     "guest": _be_guest,
+    "listen": _listen,
 }
 
 

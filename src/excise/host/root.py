@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from excise.host.kernel import (
+    CLONE_NEWNET,
     CLONE_NEWNS,
     CLONE_NEWUSER,
     MS_BIND,
@@ -65,6 +66,8 @@ def build(directory: str, plan: dict[str, Any]) -> str:
 def build_layer(directory: str, plan: dict[str, Any]) -> str:
     """The image as a place that may be written to, for a runtime that shows it to its sandbox; the image itself never is."""
     in_user_namespace = enter_namespaces((0, 0))
+    if plan["network"]:
+        unshare(CLONE_NEWNET)
     layer = f"{directory}/layer"
     os.mkdir(layer, 0o700)
     mount("tmpfs", layer, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")

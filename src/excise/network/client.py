@@ -20,6 +20,7 @@ from excise.spec import Allow, Network, Spec
 
 PORT = 3128
 """Where the proxy listens on a sandbox's own loopback."""
+HERE = "127.0.0.1"
 _PROGRAM = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -29,13 +30,13 @@ main(int(sys.argv[2]))
 _GONE = "the proxy between this sandbox and the network has ended"
 
 
-def variables(port: int = PORT) -> Mapping[str, str]:
-    """What programs inside find the proxy by.
+def variables(port: int = PORT, host: str = HERE) -> Mapping[str, str]:
+    """What programs inside find the proxy by, at `host` as they see it.
 
     ALL_PROXY is not socks5h://, though that is served: programs without a SOCKS library refuse to start with it.
     """
-    proxy = f"http://127.0.0.1:{port}"
-    here = "localhost,127.0.0.1,::1"
+    proxy = f"http://{host}:{port}"
+    here = f"localhost,{HERE},::1"
     upper = {"HTTP_PROXY": proxy, "HTTPS_PROXY": proxy, "ALL_PROXY": proxy, "NO_PROXY": here}
     return {**upper, **{name.lower(): value for name, value in upper.items()}}
 
@@ -56,11 +57,16 @@ class Phases(NamedTuple):
     build: Policy
     run: Policy
 
-    def dressed(self, spec: Spec, env: Mapping[str, str]) -> tuple[Spec, Mapping[str, str]]:
+    def dressed(self, spec: Spec, env: Mapping[str, str], host: str = HERE) -> tuple[Spec, Mapping[str, str]]:
         """`spec` and the variables of its image with those by which the proxy is found, in either, as is needed."""
         if self.run.mode != "none":
-            return spec, {**env, **variables()}
-        return (spec if self.build.mode == "none" else for_steps(spec)), env
+            return spec, {**env, **variables(host=host)}
+        return (spec if self.build.mode == "none" else for_steps(spec, host)), env
+
+    @property
+    def closed(self) -> bool:
+        """Nothing is ever to be reached."""
+        return self.build.mode == self.run.mode == "none"
 
 
 def phases(spec: Spec, *, built: bool = False) -> Phases:
@@ -69,9 +75,9 @@ def phases(spec: Spec, *, built: bool = False) -> Phases:
     return Phases(run if built or spec.build_network is None else policy_of(spec.build_network), run)
 
 
-def for_steps(spec: Spec) -> Spec:
+def for_steps(spec: Spec, host: str = HERE) -> Spec:
     """`spec` with the variables in its steps: where actions are to have none, the sandbox as a whole has none."""
-    found = {name: value for name, value in variables().items() if name not in spec.env and name not in spec.secrets}
+    found = {name: value for name, value in variables(host=host).items() if name not in spec.env and name not in spec.secrets}
     steps = tuple(
         msgspec.structs.replace(step, actions=tuple(_with_variables(action, found) for action in step.actions))
         for step in spec.all_steps()

@@ -6,6 +6,8 @@ from typing import Any
 import msgspec
 
 from excise.errors import SpecError
+from excise.network.client import Phases
+from excise.network.policy import Policy
 from excise.spec import Limits, Spec
 from excise.storage.image import Image
 from excise.substrates.gvisor.program import Runsc
@@ -42,6 +44,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     image: Image
     guest: Path | None = None
     """The guest's program, which is then PID 1."""
+    network: Phases = Phases(Policy("none"), Policy("none"))
     upper: Path | None = None
     """What is over the image's files: a snapshot's tar."""
 
@@ -72,8 +75,8 @@ def process(argv: tuple[str, ...], env: dict[str, str], user: tuple[int, int] = 
     }
 
 
-def config(start: Start, root: str, group: str | None) -> dict[str, Any]:
-    """config.json: `root` is the image's files, `group` the control group that limits it."""
+def config(start: Start, root: str, group: str | None, network: Path | None = None) -> dict[str, Any]:
+    """config.json: `root` is the image's files, `group` the control group that limits it, `network` a namespace's file."""
     limits = start.spec.limits
     argv = ("sh", "-c", _PID_1)
     if start.guest is not None:
@@ -88,13 +91,17 @@ def config(start: Start, root: str, group: str | None) -> dict[str, Any]:
         "root": {"path": root, "readonly": False},
         "hostname": HOSTNAME,
         "mounts": _mounts(start),
-        "linux": {"namespaces": [{"type": kind} for kind in ("pid", "network", "ipc", "uts", "mount")]},
+        "linux": {"namespaces": [*({"type": kind} for kind in ("pid", "ipc", "uts", "mount")), _network(network)]},
         "annotations": {} if start.upper is None else {"dev.gvisor.tar.rootfs.upper": str(start.upper)},
     }
     if group is not None:
         quota_us = max(_LEAST_QUOTA_US, int((limits.cpus or 0) * _PERIOD_US))
         made["linux"] |= {"cgroupsPath": group, "resources": {"cpu": {"quota": quota_us, "period": _PERIOD_US}}}
     return made
+
+
+def _network(namespace: Path | None) -> dict[str, str]:
+    return {"type": "network"} if namespace is None else {"type": "network", "path": str(namespace)}
 
 
 def _mounts(start: Start) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ server at once, and no mount, socket or file of theirs is left, however they end
 import asyncio
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,15 @@ from excise.host.handle import HostHandle
 from excise.host.link import Keeper
 from excise.host.link import Link as Keepers
 from excise.host.process import Answers, HostProcess
+from excise.network.client import Proxies
 from excise.spec import Spec
 from excise.storage.background import in_thread
 from excise.storage.pins import Pin
 from excise.substrate import Capabilities, Change
-from excise.substrates.gvisor import bundle, changes, groups
+from excise.substrates.gvisor import bundle, changes, groups, way_out
 from excise.substrates.gvisor.bundle import ID, Start
 from excise.substrates.gvisor.program import Runsc
+from excise.substrates.gvisor.way_out import WayOut
 
 _VERB_S = 60.0
 
@@ -41,6 +44,12 @@ class Container:
         self._keeper = keeper
         self._pin = pin
         self._answers: Answers | None = None
+        self._network: Path | None = None
+        self._way: WayOut | None = None
+        self.on_lost: Callable[[str], None] = _nobody
+        """Told when it is of no use any more, although it runs."""
+        self.lost: str | None = None
+        """Why that is."""
         # Held open: the snapshot may be discarded, and what it was is still what this sandbox began with.
         self._base = None if start.upper is None else os.open(start.upper, os.O_RDONLY | os.O_CLOEXEC)
         self._group = groups.name(directory.name) if start.spec.limits.cpus is not None else None
@@ -63,12 +72,15 @@ class Container:
         keeper: Keeper | None = None
         made: Container | None = None
         try:
-            plan = {"layer": str(start.image.root), "directories": [[start.workdir, 0o777]]}
+            networked = not start.network.closed
+            plan = {"layer": str(start.image.root), "directories": [[start.workdir, 0o777]], "network": networked}
             keeper = await keepers.keeper(directory, workdir=str(directory), root=plan, lease_s=lease_s)
             made = cls(runsc, directory, start, keeper, pin)
             for name in ("bundle", "state"):
                 (directory / name).mkdir(mode=0o700)
-            config = bundle.config(start, f"{directory}/layer/root", made._group)
+            if networked:
+                await made.lay_wire()
+            config = bundle.config(start, f"{directory}/layer/root", made._group, made._network)
             (directory / "bundle" / "config.json").write_bytes(msgspec.json.encode(config))
         except BaseException:
             if made is not None:
@@ -81,10 +93,33 @@ class Container:
 
     # ---- its beginning
 
+    async def lay_wire(self) -> None:
+        """From the sandbox's network, by a file that holds it, to the keeper's."""
+        self._network = self._directory / "network"
+        argv = ("sh", "-c", way_out.SCRIPT, "sh", str(self._network))
+        seen = await self._host.run(Exec(argv, env=_environment(), timeout_s=_VERB_S, merge=True))
+        if not seen.ok:
+            raise CreateError(
+                f"the sandbox's network could not be made: {seen.text.strip()[-LONGEST_REASON:]}; {way_out.NEEDS}"
+            )
+
+    async def open_way(self, proxies: Proxies) -> None:
+        """As its spec's steps have it, until `built`."""
+        if self._network is None:
+            return
+        self._way = WayOut(proxies, self._lose)
+        await self._way.begin(await way_out.listen(self._keeper), self.start.network.build)
+
+    async def built(self) -> None:
+        """The steps are done: its network is that of actions."""
+        if self._way is not None and self.start.network.build != self.start.network.run:
+            await self._way.change(self.start.network.run)
+
     def _run(self, *options: str) -> tuple[str, ...]:
         flags = bundle.flags(self.start, self._runsc, grouped=self._group is not None)
         words = (*flags, "run", f"--bundle={self._directory}/bundle", *options, ID)
-        return self._runsc.argv(self._state, *words, log=self._log)
+        network = "none" if self._network is None else "sandbox"
+        return self._runsc.argv(self._state, *words, log=self._log, network=network)
 
     async def run(self) -> None:
         """Start it, with nothing but PID 1 in it; it runs on when this returns."""
@@ -146,7 +181,10 @@ class Container:
         """`runsc exec` of a program of the sandbox, on pipes of this machine."""
         # By a file, which only we can read: whoever is on this machine can read a command line, and the variables hold secrets.
         path = self._directory / f"exec-{os.urandom(8).hex()}.json"
-        path.write_bytes(msgspec.json.encode(process))
+        try:
+            path.write_bytes(msgspec.json.encode(process))
+        except FileNotFoundError:
+            raise SandboxLost("the sandbox's directory is gone: its lease ran out, or its keeper was killed") from None
         argv = self._runsc.argv(self._state, "exec", f"--process={path}", ID)
         outer = Exec(argv, env=_environment(), merge=action.merge, keep=action.keep)
         try:
@@ -171,8 +209,14 @@ class Container:
     async def renew(self, lease_s: float) -> None:
         await self._host.renew(lease_s)
 
+    def _lose(self, reason: str) -> None:
+        self.lost = reason
+        self.on_lost(reason)
+
     async def close(self) -> None:
         """Nothing of it is left on return. Twice is fine."""
+        if self._way is not None:
+            await self._way.close()
         await self._host.close()
         if self._answers is not None:
             self._answers.close()
@@ -200,6 +244,10 @@ class Container:
         found = [said, *(_tail(path) for path in (self._console, self._log))]
         words = " ".join(" ".join(found).split())
         return words[-LONGEST_REASON:] or "it said nothing"
+
+
+def _nobody(_: str) -> None:
+    """Told to nobody."""
 
 
 def _tail(path: Path) -> str:

@@ -89,6 +89,7 @@ class GvisorGuestHandle(GuestHandle):
                 raise
             self.link.close()
             before, self._container = self._container, made
+            made.on_lost = link.fail
             self._begun_with, self._adopted = snapshot, False
             try:
                 self.greet(link)
@@ -99,7 +100,8 @@ class GvisorGuestHandle(GuestHandle):
                 raise
 
     async def _built(self) -> None:
-        """What the steps wrote is the start."""
+        """What the steps wrote is the start, and the network is the run's."""
+        await self._container.built()
         if self._capabilities.diff and self._spec.all_steps():
             await self._container.mark()
 
@@ -159,6 +161,7 @@ class GvisorGuestSubstrate(Gvisor[GvisorGuestHandle]):
     def _able(self, runsc: Runsc, common: Capabilities) -> Capabilities:
         own = [name for name, able in (("disk_bytes", runsc.sizes), ("pids", runsc.counts)) if able]
         found = msgspec.structs.replace(common, sessions=True, pty=True, ports=True, signals=True, guest_clock=True)
+        found = msgspec.structs.replace(found, build_network="open" in common.network)
         return with_limits(found, *own)
 
     async def _begin(self, container: Container, id: str, snapshot: Snapshot | None, lease_s: float) -> GvisorGuestHandle:
@@ -183,6 +186,7 @@ class GvisorGuestSubstrate(Gvisor[GvisorGuestHandle]):
             user=start.user,
             dispose=dispose,
         )
+        container.on_lost = link.fail
         try:
             await link.greeted()
         except SandboxLost as error:

@@ -58,6 +58,11 @@ class GvisorHandle(Undeclared):
         self._cwd = container.start.workdir
         self._inside = Inside(self._wire, root="0", callers_fault=_CALLERS_FAULT, lost=self._lost)
         self._actions = Actions(self._inside, variables=self._variables)
+        container.on_lost = self._lose
+
+    def _lose(self, _: str) -> None:
+        """Nothing in it can be judged any more: what is in flight is lost too."""
+        self._actions.let_go()
 
     async def ready(self) -> None:
         """Once is enough: who asked for the same sandbox with the same request_id does not run its steps again."""
@@ -116,7 +121,7 @@ class GvisorHandle(Undeclared):
 
     def _check_open(self) -> None:
         if self._inside.closed:
-            raise SandboxLost("the sandbox is closed")
+            raise SandboxLost(self._container.lost or "the sandbox is closed")
 
     def _variables(self, action: Command) -> dict[str, str]:
         return environment(bundle.environment(self._container.start), self._spec, action)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -11,11 +12,13 @@ import msgspec
 from excise.action import Exec
 from excise.errors import CreateError, ExciseError, SandboxLost, SubstrateError
 from excise.handles import finish
+from excise.host.directories import remove
 from excise.host.sandboxes import OnThisMachine, Sandboxes
+from excise.network.client import Proxies, phases
 from excise.spec import Spec
 from excise.storage.image import hold
 from excise.substrate import Capabilities, Handle, Snapshot, require
-from excise.substrates.gvisor import bundle, groups, program
+from excise.substrates.gvisor import bundle, groups, program, way_out
 from excise.substrates.gvisor.bundle import Start
 from excise.substrates.gvisor.container import Container
 from excise.substrates.gvisor.program import PLATFORMS, Platform, Runsc
@@ -45,6 +48,7 @@ class Gvisor(OnThisMachine[H]):
         self._platforms: tuple[Platform, ...] = PLATFORMS if platform is None else (platform,)
         self._sandboxes = Sandboxes[H](_KIND)
         self._snapshots = Snapshots(self.address)
+        self._proxies = Proxies()
         self._probing = asyncio.Lock()
         self._runsc: Runsc | None = None
         self._capabilities = Capabilities()
@@ -65,7 +69,7 @@ class Gvisor(OnThisMachine[H]):
                 continue
             self._runsc = runsc
             limited = os.geteuid() == 0 and await asyncio.to_thread(groups.found)
-            self._capabilities = self._able(runsc, _common(runsc, limited=limited))
+            self._capabilities = self._able(runsc, _common(runsc, limited=limited, wired=await self._wires(runsc)))
             return self._capabilities
         raise SubstrateError(f"{path} ({first.version}) makes no sandbox here: {why}; {self._remedy}")
 
@@ -84,6 +88,20 @@ class Gvisor(OnThisMachine[H]):
             await finish(trial.close())
         if not seen.ok:
             raise SubstrateError(f"`true` failed in it: {seen.text.strip() or seen.end.value}")
+
+    async def _wires(self, runsc: Runsc) -> bool:
+        """Whether a sandbox can have a way out here: by making all of one but the sandbox."""
+        if any(shutil.which(program) is None for program in way_out.PROGRAMS):
+            return False
+        directory = self._sandboxes.place()
+        try:
+            directory.mkdir(mode=0o700)
+            made = await self.container(runsc, directory, Spec(network="open"), None, _TRIAL_LEASE_S)
+        except (SubstrateError, SandboxLost, OSError):
+            await asyncio.to_thread(remove, str(directory))
+            return False
+        await made.close()
+        return True
 
     async def found(self) -> Runsc:
         async with self._probing:
@@ -122,11 +140,20 @@ class Gvisor(OnThisMachine[H]):
         image, pin = await hold(spec.image)
         try:
             upper = None if snapshot is None else self._snapshots.upper(snapshot, image.key)
-            start = Start(spec=spec, image=image, guest=self._guest, upper=upper)
+            network = phases(spec, built=snapshot is not None)
+            spec, env = network.dressed(spec, image.env, way_out.HOST)
+            image = msgspec.structs.replace(image, env=env)
+            start = Start(spec=spec, image=image, guest=self._guest, upper=upper, network=network)
         except BaseException:
             pin.close()
             raise
-        return await Container.prepare(self._sandboxes.link, runsc, directory, start, lease_s=lease_s, pin=pin)
+        made = await Container.prepare(self._sandboxes.link, runsc, directory, start, lease_s=lease_s, pin=pin)
+        try:
+            await made.open_way(self._proxies)
+        except BaseException:
+            await finish(made.close())
+            raise
+        return made
 
     async def another(self, spec: Spec, snapshot: Snapshot, lease_s: float) -> Container:
         """The next container of a sandbox that is reset."""
@@ -166,10 +193,11 @@ class Gvisor(OnThisMachine[H]):
 
     async def close(self) -> None:
         await super().close()
+        await self._proxies.close()
         await self._snapshots.close()
 
 
-def _common(runsc: Runsc, *, limited: bool) -> Capabilities:
+def _common(runsc: Runsc, *, limited: bool, wired: bool) -> Capabilities:
     """What both paths have."""
     return Capabilities(
         kernel="intercepted",
@@ -183,7 +211,7 @@ def _common(runsc: Runsc, *, limited: bool) -> Capabilities:
         mounts=True,
         background=True,
         limits=frozenset({"cpus"} if limited else ()),
-        network=frozenset({"none"}),
+        network=frozenset({"none", "allow", "open"} if wired else {"none"}),
         versions={"runsc": runsc.version, "platform": runsc.platform},
     )
 

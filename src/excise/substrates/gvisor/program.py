@@ -45,10 +45,10 @@ class Runsc(msgspec.Struct, frozen=True):
         """gVisor's own control groups hold a sandbox to so many processes."""
         return "in-sandbox-cgroup" in self.flags
 
-    def argv(self, state: Path, *words: str, log: Path | None = None) -> tuple[str, ...]:
+    def argv(self, state: Path, *words: str, log: Path | None = None, network: str = "none") -> tuple[str, ...]:
         """The command line of one of its verbs; `state` is where it keeps what it knows of the sandbox."""
         told = () if log is None else (f"--log={log}",)
-        return (str(self.path), f"--root={state}", f"--platform={self.platform}", "--network=none", *told, *words)
+        return (str(self.path), f"--root={state}", f"--platform={self.platform}", f"--network={network}", *told, *words)
 
 
 def find(named: str | None) -> Path:
