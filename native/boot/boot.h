@@ -12,6 +12,7 @@ struct options {
     char init[256];      /* init=PATH: the image's own first process; the guest then runs beside it */
     bool probe;          /* probe=on: say that the kernel runs, and end */
     bool guest;          /* guest=off: no guest at all, the image's own way in is the only one */
+    uint64_t vsock;      /* vsock=PORT: the host calls there; else there is a serial port to it */
     uint64_t disk_bytes; /* 0: no limit was asked for, here and below */
     uint64_t inodes;
     uint64_t memory_bytes;
@@ -44,5 +45,9 @@ int groups_make(const struct options *options, struct groups *groups);
 
 /* The port that leads to the host, both ways. A descriptor or -errno. */
 int port_open(void);
+
+/* Where a monitor has no serial ports, as Firecracker: a socket that the host will call at, and its call. Descriptors or -errno. */
+int port_listen(unsigned number);
+int port_accept(int listener);
 
 #endif

@@ -120,7 +120,7 @@ static int boot(void)
     if (result < 0)
         return result;
     own = options.init[0] != 0;
-    if (options.guest && (port = port_open()) < 0)
+    if (options.guest && (port = options.vsock > 0 ? port_listen((unsigned)options.vsock) : port_open()) < 0)
         return port;
     if (!own)
         result = groups_make(&options, &groups);
@@ -131,6 +131,8 @@ static int boot(void)
     if (result < 0)
         return result;
     (void)!sethostname("excise", 6);
+    if (port >= 0 && options.vsock > 0 && (port = port_accept(port)) < 0)
+        return port;
     if (own)
         be_init(&options, port);
     else

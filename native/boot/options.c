@@ -28,7 +28,7 @@ static int take(struct options *options, const char *name, const char *value)
         uint64_t *number;
     } numbers[] = {
         {"disk_bytes", &options->disk_bytes}, {"inodes", &options->inodes}, {"memory_bytes", &options->memory_bytes},
-        {"pids", &options->pids},             {"cpu_us", &options->cpu_us},
+        {"pids", &options->pids},             {"cpu_us", &options->cpu_us}, {"vsock", &options->vsock},
     };
 
     for (size_t at = 0; at < sizeof numbers / sizeof *numbers; at++) {

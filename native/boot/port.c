@@ -6,7 +6,10 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
+
+#include <linux/vm_sockets.h>
 
 #define PORTS "/sys/class/virtio-ports"
 
@@ -55,5 +58,30 @@ int port_open(void)
     }
     if ((port = open(path, O_RDWR | O_CLOEXEC)) < 0)
         return boot_failed(errno, "open %s", path);
+    return port;
+}
+
+int port_listen(unsigned number)
+{
+    struct sockaddr_vm address = {.svm_family = AF_VSOCK, .svm_cid = VMADDR_CID_ANY, .svm_port = number};
+    int listener = socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (listener < 0 || bind(listener, (struct sockaddr *)&address, sizeof address) < 0 || listen(listener, 1) < 0)
+        return boot_failed(errno, "listen for the host");
+    return listener;
+}
+
+int port_accept(int listener)
+{
+    int port;
+
+    fprintf(stderr, "excise-boot: listens\n"); /* who saves the machine waits for it: a call would be the first */
+    fflush(stderr);
+    /* A copy of the machine is called anew: until the first call nothing of it is anybody's. */
+    while ((port = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) < 0 && errno == EINTR)
+        ;
+    if (port < 0)
+        return boot_failed(errno, "be called by the host");
+    close(listener);
     return port;
 }

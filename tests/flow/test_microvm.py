@@ -73,7 +73,7 @@ def test_one_that_does_not_boot_in_time_is_told_with_its_console() -> None:
         kind, _ = await substrate.kind(BASE)  # the rest is not what is late
         if kind.host.accel == "kvm":
             pytest.skip("a kernel boots in no time under KVM")
-        with pytest.raises(CreateError, match="did not boot in .* s: the virtual machine does not answer; its console"):
+        with pytest.raises(CreateError, match=r"did not boot in .* s: the virtual machine does not answer; its console"):
             await made(substrate, deadline_s=1.5)
 
     with_substrate(work, cold=True)
@@ -89,7 +89,7 @@ def test_a_kernel_that_panics_is_told_with_its_console(tmp_path: Path) -> None:
         running = await machines.boot(broken)
         try:
             running.link.greet({}, "/", None)
-            with pytest.raises(CreateError, match="(?s)the virtual machine's kernel panicked; .*Unable to mount root fs"):
+            with pytest.raises(CreateError, match=r"(?s)the virtual machine's kernel panicked; .*Unable to mount root fs"):
                 await machines.greeted(running, LONG_S)
         finally:
             await running.close()
@@ -107,7 +107,7 @@ def test_a_disk_that_is_none_is_told_by_the_boot_program(tmp_path: Path) -> None
         running = await machines.boot(msgspec.structs.replace(kind, disk=str(disk)))
         try:
             running.link.greet({}, "/", None)
-            with pytest.raises(CreateError, match="(?s)excise-boot: mount squashfs on /lower"):
+            with pytest.raises(CreateError, match=r"(?s)excise-boot: mount squashfs on /lower"):
                 await machines.greeted(running, LONG_S)
         finally:
             await running.close()

@@ -29,7 +29,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 async def findings() -> tuple[Finding, ...]:
     """Every trial of the machine itself, all at once."""
-    trials = (_control_groups, _user_namespaces, _uids, _overlay, _kvm, _mmdebstrap, _docker_socket, _cache)
+    trials = (_control_groups, _user_namespaces, _uids, _overlay, _kvm, _firecracker, _mmdebstrap, _docker_socket, _cache)
     return tuple(await asyncio.gather(*(trial() for trial in trials)))
 
 
@@ -131,6 +131,15 @@ async def _kvm() -> Finding:
     except OSError as error:
         return Finding(name="/dev/kvm", works=False, detail=f"{error.strerror}; not used yet")
     return Finding(name="/dev/kvm", works=True, detail="opens; not used yet")
+
+
+async def _firecracker() -> Finding:
+    """Only whether it is there: what we have for it has been run on no machine of ours, and must not be praised."""
+    from excise.vmm.firecracker import LABEL  # noqa: PLC0415 - only doctor pays for it
+
+    found = shutil.which("firecracker")
+    detail = f"microvm?vmm=firecracker is {LABEL}; {f'here is {found}' if found else 'the binary is not here'}"
+    return Finding(name="firecracker", works=False, detail=detail)
 
 
 async def _mmdebstrap() -> Finding:

@@ -16,7 +16,7 @@ from excise.handles import environment, finish, make_ready
 from excise.session_state import give_sessions, read_sessions
 from excise.spec import Spec
 from excise.storage.background import in_thread
-from excise.substrate import Capabilities, SessionState, Snapshot
+from excise.substrate import Capabilities, SessionState, Snapshot, unsupported
 from excise.substrates.microvm import machines
 from excise.substrates.microvm.machines import Running
 from excise.substrates.microvm.snapshots import Kept, Record, Snapshots
@@ -100,6 +100,8 @@ class MicrovmHandle(GuestHandle):
     async def snapshot(self, *, keep_s: float | None = None) -> Snapshot:
         """The whole machine; of one that knows secrets its files only, since memory would hold them."""
         self.link.check()
+        if self._capabilities.snapshot is None:
+            raise unsupported(self._address, "snapshot")
         if self.link.paused:
             raise SpecError("a paused sandbox cannot be saved: resume it first")
         if any(len(secret.reveal().encode()) < _LEAST_SECRET_BYTES for secret in self._known.values()):

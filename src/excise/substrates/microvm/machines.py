@@ -132,7 +132,7 @@ async def _save(running: Running, directory: Path) -> int:
         link.check()
         place = link.place()
         try:
-            _make(directory)
+            make(directory)
             await machine.qmp.execute("xen-save-devices-state", {"filename": str(directory / DEVICE), "live": False})
             await in_thread(lambda _: memory.save(machine.pid, running.base, directory / MEMORY))
             (directory / PLACE).write_bytes(msgspec.json.encode(place))
@@ -146,7 +146,8 @@ async def _save(running: Running, directory: Path) -> int:
     return sum((directory / name).stat().st_blocks * 512 for name in (MEMORY, DEVICE))
 
 
-def _make(directory: Path) -> None:
+def make(directory: Path) -> None:
+    """Where a machine is saved to: nobody else may read it."""
     directory.mkdir(mode=0o700)
 
 

@@ -71,6 +71,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         clock += _WIPES if self.wipes else ""
         return _KERNEL + clock + "".join(f" excise.{name}={value}" for name, value in asked.items() if value is not None)
 
+    def called(self, port: int) -> str:
+        """The kernel's command line under a monitor that has no serial port for the link, and no buses to look for."""
+        return f"{self.command_line()} pci=off excise.vsock={port}"
+
     def devices(self) -> tuple[str, ...]:
         """QEMU's arguments for the machine itself. Those of a copy must be the same."""
         return (

@@ -5,6 +5,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from excise.guest.programs import program
 from excise.handles import finish
 from excise.requests import EndsWithItsMaker, Requests
@@ -13,16 +15,16 @@ from excise.storage.debian import NAME
 from excise.storage.image import kind, resolve
 from excise.storage.store import PATH, Image
 from excise.substrate import Capabilities, Snapshot, require
-from excise.substrates.microvm import machines
+from excise.substrates.microvm import machines, under_firecracker
 from excise.substrates.microvm.handle import MicrovmHandle
 from excise.substrates.microvm.machines import Running
 from excise.substrates.microvm.plan import Host, Plan, plan
 from excise.substrates.microvm.snapshots import Kept, Snapshots
 from excise.substrates.microvm.templates import Templates
-from excise.vmm import qemu
+from excise.vmm import firecracker, qemu
 from excise.vmm.accel import Accel, accel
 from excise.vmm.disk import root_disk
-from excise.vmm.initrd import initrd
+from excise.vmm.initrd import SMALLEST, initrd
 from excise.vmm.kernel import kernel
 from excise.vmm.tools import find, run
 
@@ -42,10 +44,11 @@ class MicrovmSubstrate(EndsWithItsMaker[MicrovmHandle]):
         vmm: Literal["qemu", "firecracker"] = "qemu",
     ) -> None:
         """`cold`: boot each machine. `kernel`: a bzImage. `image`: what stands for "host", which no machine can show."""
-        asked = {"cold": "1" if cold else "", "kernel": kernel or "", "image": "" if image == NAME else image}
+        shown = {"cold": "1" if cold else "", "kernel": kernel or "", "image": "" if image == NAME else image}
+        asked = {**shown, "vmm": "" if vmm == "qemu" else vmm}
         options = "&".join(f"{key}={value}" for key, value in asked.items() if value)
         self.address = f"microvm?{options}" if options else "microvm"
-        self._cold, self._kernel, self._image = cold, kernel, image
+        self._cold, self._kernel, self._image, self._vmm = cold, kernel, image, vmm
         self._templates = Templates()
         self._snapshots = Snapshots(self.address)
         self._requests = Requests[MicrovmHandle](self.address)
@@ -74,12 +77,18 @@ class MicrovmSubstrate(EndsWithItsMaker[MicrovmHandle]):
         host = Host(
             kernel=str(booted.image),
             release=booted.release,
-            initrd=str(await initrd(booted)),
+            initrd=str(await initrd(booted, SMALLEST if self._vmm == "qemu" else firecracker.MODULES)),
             accel=helped.name,
             qemu=version,
             clock_khz=round(clock_khz, -3),
         )
-        return host, _capabilities(host, helped)
+        found = _capabilities(host, helped)
+        if self._vmm == "firecracker":
+            under_firecracker.require(host, helped.why)
+            # A call ends when its machine is saved: states are none of its abilities.
+            versions = {**found.versions, "firecracker": firecracker.LABEL}
+            found = msgspec.structs.replace(found, snapshot=None, versions=versions)
+        return host, found
 
     # ---- create
 
@@ -110,6 +119,8 @@ class MicrovmSubstrate(EndsWithItsMaker[MicrovmHandle]):
         return plan(spec, host, str(await root_disk(image))), image
 
     async def _begun(self, chosen: Plan, deadline_s: float) -> Running:
+        if self._vmm == "firecracker":
+            return await under_firecracker.begun(chosen, deadline_s, cold=self._cold)
         if not self._cold:
             return await machines.copy(chosen, await self._templates.get(chosen, deadline_s))
         running = await machines.boot(chosen)
