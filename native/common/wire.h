@@ -144,7 +144,7 @@ enum { WIRE_ID_BYTES = 16, WIRE_SEED_BYTES = 64 };
 
 struct wire_renewal {
     uint64_t time_ns; /* since 1970 */
-    uint8_t id[WIRE_ID_BYTES];
+    uint8_t id[WIRE_ID_BYTES]; /* all 0: it is no copy, and only stood still */
     uint8_t seed[WIRE_SEED_BYTES];
 };
 

@@ -73,9 +73,13 @@ static int renew_names(const struct guest *guest, const struct wire_renewal *ren
 
 int renew(const struct guest *guest, const struct wire_renewal *renewal)
 {
+    static const uint8_t none[WIRE_ID_BYTES];
     int result = renew_random(renewal);
 
     if (result == 0)
         result = renew_clock(renewal);
-    return result == 0 ? renew_names(guest, renewal) : result;
+    /* Without an id it is the machine that it was, and stood still for a while. */
+    if (result < 0 || memcmp(renewal->id, none, sizeof none) == 0)
+        return result;
+    return renew_names(guest, renewal);
 }

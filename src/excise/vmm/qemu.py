@@ -110,6 +110,7 @@ class Machine:
         try:
             machine.qmp = await Qmp.open(ours[0])
         except BaseException:
+            ours[0].close()
             await finish(machine.close())
             raise
         return machine

@@ -30,7 +30,11 @@ class Qmp(asyncio.Protocol):
         sock.setblocking(False)
         qmp = cls()
         qmp._beside = sock.dup()
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: qmp, sock)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: qmp, sock)
+        except BaseException:
+            qmp.close()
+            raise
         return qmp
 
     def send(self, command: str, arguments: Mapping[str, Any] | None = None) -> "asyncio.Future[Any]":

@@ -182,6 +182,7 @@ class MicrovmHandle(GuestHandle):
         self.link.check()
         await self.running.machine.resume()
         self.link.paused = False
+        await machines.set_clock(self.link)
 
     async def renew(self, lease_s: float) -> None:
         self.link.check()

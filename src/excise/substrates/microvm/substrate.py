@@ -11,11 +11,12 @@ from excise.guest.programs import program
 from excise.handles import finish
 from excise.requests import EndsWithItsMaker, Requests
 from excise.spec import Spec
+from excise.storage.background import in_thread
 from excise.storage.debian import NAME
 from excise.storage.image import kind, resolve
 from excise.storage.store import PATH, Image
 from excise.substrate import Capabilities, Snapshot, require
-from excise.substrates.microvm import machines, under_firecracker
+from excise.substrates.microvm import machines, templates, under_firecracker
 from excise.substrates.microvm.handle import MicrovmHandle
 from excise.substrates.microvm.machines import Running
 from excise.substrates.microvm.plan import Host, Plan, plan
@@ -169,7 +170,7 @@ class MicrovmSubstrate(EndsWithItsMaker[MicrovmHandle]):
         self._snapshots.discard(snapshot.id)
 
     async def collect(self) -> tuple[str, ...]:
-        return await self._snapshots.collect()
+        return (*await self._snapshots.collect(), *await in_thread(lambda _: templates.collect()))
 
     async def close(self) -> None:
         """Close every sandbox, and end what is being prepared."""

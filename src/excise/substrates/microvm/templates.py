@@ -1,6 +1,9 @@
 """Templates: for each kind of machine one that has booted and answered, saved once; every sandbox begins as its copy."""
 
 import asyncio
+import os
+import time
+from contextlib import suppress
 from pathlib import Path
 
 from excise.action import Exec, Shell
@@ -12,9 +15,10 @@ from excise.substrate import Capabilities
 from excise.substrates.microvm import machines
 from excise.substrates.microvm.machines import Running
 from excise.substrates.microvm.plan import Plan
-from excise.vmm.kept import kept, place
+from excise.vmm.kept import kept, place, remove
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+UNUSED_S = 3 * 86400.0
 BOOT_S = 120.0
 """Longer than anybody waits: whoever asks next finds it done."""
 
@@ -31,6 +35,7 @@ class Templates:
         name = f"template-{plan.key()}"
         found = place(name)
         if found.exists():
+            os.utime(found)  # it is used
             return found
         making = self._making.get(name)
         if making is None or making.done():
@@ -62,6 +67,17 @@ class Templates:
             making.cancel()
         await asyncio.gather(*self._making.values(), return_exceptions=True)
         self._making.clear()
+
+
+def collect() -> tuple[str, ...]:
+    """Remove those that nobody has begun with for days. Machines that did live on: they hold the file."""
+    gone: list[str] = []
+    for path in place().glob("template-*"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > UNUSED_S:
+                remove(path)
+                gone.append(path.name)
+    return tuple(gone)
 
 
 async def _warm(running: Running) -> None:
