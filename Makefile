@@ -24,9 +24,9 @@ setup: $(STAMPS)/dev programs ## .venv with excise and what its tests need; leav
 measure: $(STAMPS)/user programs ## set up, and measure every substrate that this machine has
 	$(BIN)/excise measure $(ARGS)
 
-# A file's tests stay together, and three files run at once: much of their time is spent waiting.
+# A file's tests stay together, and two files run at once: much of their time is spent waiting.
 test: lint ## set up, lint, and run every test; ARGS="-k docker" chooses
-	$(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder $(ARGS)
 
 lint: $(STAMPS)/dev programs ## style, types, which room may import which; the C programs, with sanitizers
 	$(BIN)/ruff check .

@@ -267,7 +267,7 @@ def test_check_one_case() -> None:
     assert len(lines) == 2
     assert lines[0].startswith("kept")
     assert lines[0].endswith(" cwd")
-    assert lines[1] == "fake: 1 kept, 0 broken, 0 not declared"
+    assert lines[1] == "fake: 1 kept, 0 broken, 0 not declared, 0 not run"
 
 
 def test_check_lists_the_cases_with_their_reasons() -> None:

@@ -180,13 +180,15 @@ class Machine:
     async def close(self) -> None:
         """End it, and wait until it has ended. Twice is fine."""
         self.on_end = None
-        if not self.ended.done():
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-            await asyncio.shield(self.ended)
-        if hasattr(self, "qmp"):
-            self.qmp.close()
-        self.console.close()
-        if self._link is not None:
-            self._link.close()
-            self._link = None
+        try:
+            if not self.ended.done():
+                with contextlib.suppress(ProcessLookupError):
+                    self._process.kill()
+                await asyncio.shield(self.ended)
+        finally:  # also where its loop ends before it has
+            if hasattr(self, "qmp"):
+                self.qmp.close()
+            self.console.close()
+            if self._link is not None:
+                self._link.close()
+                self._link = None

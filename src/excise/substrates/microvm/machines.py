@@ -43,10 +43,12 @@ class Running(msgspec.Struct):
     async def close(self) -> None:
         """Hang up, and end it. Twice is fine."""
         self.link.close()
-        await self.machine.close()
-        if self.base >= 0:
-            os.close(self.base)
-            self.base = -1
+        try:
+            await self.machine.close()
+        finally:
+            if self.base >= 0:
+                os.close(self.base)
+                self.base = -1
 
 
 async def boot(plan: Plan) -> Running:

@@ -14,7 +14,7 @@ _HELD_BYTES = 1 << 18
 _USER = "root"
 _NAME = "sandbox"
 STDERR = 2
-SILENT_S = 60.0
+SILENT_S = 180.0
 """Every command of ours says something within this, however slow the machine is, or never will."""
 T = TypeVar("T")
 SshClient: TypeAlias = Any
