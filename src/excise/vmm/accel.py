@@ -50,9 +50,9 @@ async def accel(kernel: Kernel, device: Path = _KVM, deadline_s: float = PROBE_S
     async def fill(making: Path) -> None:
         _write(making, await probe(kernel, deadline_s))
 
-    path = await kept(key, fill)
-    found = _read(path)
-    return found if found.name == "kvm" else Accel("tcg", f"{found.why}; remove {path} to try again")
+    # Without the path: what is said of a substrate is kept in results, which are given away.
+    found = _read(await kept(key, fill))
+    return found if found.name == "kvm" else Accel("tcg", f"{found.why}; remove vmm/{key} of the cache to try again")
 
 
 def _write(path: Path, found: Accel) -> None:
