@@ -81,7 +81,8 @@ TICK = "while :; do echo x; sleep 0.02; done"
 # ---- terminals
 TERMINAL_SIZE = "test -t 0 && test -t 1 && test -t 2 && stty size"
 ANY_TERMINAL = "test -t 0 || test -t 1 || test -t 2"
-SIZE_PER_LINE = "while read line; do stty size; done"
+# Twice: a signal that tells of a new size may end the first.
+SIZE_PER_LINE = "while read line || read line; do stty size; done"
 
 # ---- start states
 STEP_1 = "echo 1 >> order"

@@ -60,7 +60,7 @@ class Budget:
             if held:
                 with self._more(need - held):
                     yield
-            elif not need or (need <= _ORDINARY_BYTES and self._used <= self._most):
+            elif not need or self.is_easy(asked):
                 yield
             else:
                 async with self.hold(need):
@@ -69,8 +69,11 @@ class Budget:
             self.leave(asked, commands)
 
     def is_easy(self, asked: records.Asked) -> bool:
-        """Whether it has to wait for nobody, as nearly all: `enter` and `leave` are all there is to it."""
-        return self._used <= self._most and needed(asked) <= _ORDINARY_BYTES
+        """Whether it has to wait for nobody, as nearly all: `enter` and `leave` are all there is to it.
+
+        What is reserved may be all there is for as long as a client does not read: who asks for little is not held up by it.
+        """
+        return self._used <= 2 * self._most and needed(asked) <= _ORDINARY_BYTES
 
     def leave(self, asked: records.Asked, commands: int) -> None:
         self._commands -= commands

@@ -105,7 +105,7 @@ def test_commands_and_streams_at_once_have_a_bound() -> None:
                 await stack.enter_async_context(budget.of(records.Connect("i", 80)))
         async with budget.of(batch), budget.of(records.Connect("i", 80)):
             pass
-        with budget.charged(600 * MIB):  # what was printed, and not yet taken
+        with budget.charged(1100 * MIB):  # what was printed, and not yet taken
             waiting = asyncio.ensure_future(_through(budget, records.Run("i", Exec(("a",)))))
             await asyncio.sleep(0.01)
             assert not waiting.done()
