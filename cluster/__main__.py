@@ -1,32 +1,18 @@
 """python -m cluster up | down | build | runsc | kubeconfig"""
 
-import fcntl
 import os
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
-from pathlib import Path
 
 from cluster import runsc
 from cluster.binaries import programs
 from cluster.down import down
 from cluster.errors import ClusterError
+from cluster.go import alone
 from cluster.places import Places, places
 from cluster.up import up
 
 _BUILDS = (["build"], ["runsc"])
 """Need no root: what they make is a file in the cache."""
-
-
-@contextmanager
-def _alone(directory: Path) -> Generator[None]:
-    """Two at once would start everything twice: the second waits for the first, and finds it done."""
-    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 def main(words: list[str], here: Places) -> int:
@@ -47,7 +33,7 @@ def main(words: list[str], here: Places) -> int:
             print(runsc.program())
             return 0
         here.run.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(here.run.parent):
+        with alone(here.run.parent):
             (up if words == ["up"] else down)(here)
     except ClusterError as error:
         print(f"make substrates: {error}", file=sys.stderr)

@@ -21,7 +21,7 @@ def made(directory: Path, names: tuple[str, ...], build: Callable[[Path], None])
     if _whole(directory, names):
         return directory
     directory.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(directory.parent):
+    with alone(directory.parent):
         if _whole(directory, names):  # another built it while we waited
             return directory
         building = Path(tempfile.mkdtemp(dir=directory.parent, prefix=".building-"))
@@ -40,7 +40,8 @@ def _whole(directory: Path, names: tuple[str, ...]) -> bool:
 
 
 @contextmanager
-def _alone(directory: Path) -> Generator[None]:
+def alone(directory: Path) -> Generator[None]:
+    """Two at once would do everything twice: the second waits for the first, and finds it done."""
     lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
