@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -45,7 +46,13 @@ async def observe(process: Process, keep: Keep) -> Observation:
     )
 
 
-async def run_batch(handle: Handle, batch: Batch) -> Observation:
+class Runs(Protocol):
+    """A Handle, as far as a Batch needs one."""
+
+    async def run(self, action: Action) -> Observation: ...
+
+
+async def run_batch(handle: Runs, batch: Batch) -> Observation:
     """Run the parts in turn; for substrates whose wire has no batch of its own."""
     parts: list[Observation] = []
     for action in batch.actions:

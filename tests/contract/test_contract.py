@@ -41,14 +41,16 @@ PROCESSES = "snapshot.processes"
 """Needed by cases that the fake keeps under another address: a snapshot carries files, or more."""
 POOLED_FAKE = "pool:fake?create_s=0.5&pool.pressure=0"
 """Creates that take their time, so that idle sandboxes are worth claiming; nothing depends on how busy this host is."""
-JOBS = 8
-LONGEST_S = 300
+JOBS = 4
+DEADLINE_S = 240.0
+"""Of a case: on two cores it may have busy neighbours."""
+LONGEST_S = 1200
 """All cases of an address. One that hangs is ended by its own deadline long before, and named."""
 
 
 async def judged(address: str, names: Collection[str], jobs: int) -> dict[str, Verdict]:
     async with connect(address) as substrate:
-        verdicts = await check(substrate, Spec(), only=names, jobs=jobs)
+        verdicts = await check(substrate, Spec(), only=names, jobs=jobs, deadline_s=DEADLINE_S)
     return {verdict.case.name: verdict for verdict in verdicts}
 
 

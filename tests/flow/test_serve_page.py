@@ -14,7 +14,7 @@ import served
 from excise.api import connect
 from excise.sandbox import Sandbox
 
-_LIMIT_S = 30.0
+_LIMIT_S = 60.0
 CALLS = "[...document.querySelectorAll('.card')].find(c => c.innerText.includes('calls')).querySelector('b').textContent"
 
 

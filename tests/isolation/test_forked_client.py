@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 WORD = "2147480123"
-GONE_S = 5.0
+GONE_S = 30.0
 CLIENT = f"""
 import asyncio, os, time
 from excise.sandbox import Sandbox

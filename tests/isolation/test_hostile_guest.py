@@ -64,7 +64,7 @@ async def _answered(handle: GuestHandle, peer: Peer) -> Observation:
     run = asyncio.create_task(handle.run(Exec(("true",))))
     heard = await peer.hear_a(wire.RUN)
     await peer.say(peer.output(heard.id, b"fine") + peer.ended(heard.id))
-    return await asyncio.wait_for(run, 10)
+    return await asyncio.wait_for(run, 60)
 
 
 def grown(scenario: Callable[[], Coroutine[Any, Any, None]]) -> int:
@@ -317,7 +317,7 @@ def test_a_guest_that_does_not_answer_a_kill_is_gone(monkeypatch: pytest.MonkeyP
         await peer.hear()
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(run, 10)
+            await asyncio.wait_for(run, 60)
         with pytest.raises(SandboxLost, match="did not answer a kill"):
             await handle.run(Exec(("x",)))
         await peer.gone()  # which is what ends everything inside

@@ -37,7 +37,7 @@ from excise.substrate import Capabilities, Substrate
 
 DEADLINE_S = 60.0
 GRACE_S = 30.0
-"""For a case to end once it is cancelled, and for its sandboxes to close."""
+"""For a case to end once it is cancelled, and for its sandboxes to close; longer by as much as the deadline is."""
 LONGEST_REASON = 400
 
 Outcome = Literal["kept", "broken", "not declared", "not run"]
@@ -188,20 +188,22 @@ class Trial(NamedTuple):
     async def _judge(self, case: Case, shared: Shared | None) -> Verdict:
         loop = asyncio.get_running_loop()
         begun = loop.time()
+        patience = max(1.0, self.deadline_s / DEADLINE_S)
+        grace_s = GRACE_S * patience
         bench = Bench(
             self.substrate,
             self.capabilities,
             self.spec,
             sandboxes=self.sandboxes,
             lent=None if shared is None else shared.lend(),
-            patience=max(1.0, self.deadline_s / DEADLINE_S),
+            patience=patience,
         )
         try:
             reason = await _within(case.run(bench), self.deadline_s, f"it did not end within {self.deadline_s:g} s")
         except (asyncio.CancelledError, NotRun):
-            await _within(bench.close(), GRACE_S, "")
+            await _within(bench.close(), grace_s, "")
             raise
-        closing = await _within(_leave_nothing(bench), GRACE_S, f"its sandboxes did not close within {GRACE_S:g} s")
+        closing = await _within(_leave_nothing(bench), grace_s, f"its sandboxes did not close within {grace_s:g} s")
         reason = reason or (closing and f"closing failed: {closing}")
         return Verdict(case=case, outcome="broken" if reason else "kept", reason=reason or "", duration_s=loop.time() - begun)
 

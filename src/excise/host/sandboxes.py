@@ -3,9 +3,10 @@
 import asyncio
 import os
 import re
+import time
 import uuid
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -20,6 +21,7 @@ _START_TIME_FIELD = 19
 """Of /proc/PID/stat, counted after the program's name: with the pid it names one process for good."""
 _TO_REMOVE = 4
 """Descriptors that removing a directory takes at a time."""
+_DYING_S = 10.0
 
 H = TypeVar("H", bound=Handle)
 
@@ -60,13 +62,14 @@ class Sandboxes(Generic[H]):
         self._requests.forget(handle)
 
     async def collect(self, before: Callable[[Path], Awaitable[None]] | None = None) -> tuple[str, ...]:
-        """Remove the directories of owners that are gone, after `before`. Their processes went with them."""
+        """Remove the directories of owners that are gone, after `before`. Their processes go with them, if not at once."""
         removed: list[str] = []
         named = re.compile(rf"{re.escape(self._kind)}-((\d+)-\d+)-[0-9a-f]{{12}}")
         for directory in sorted(state_dir().iterdir()):
             name = named.fullmatch(directory.name)
             if name is not None and name[1] != owner_of(int(name[2])):
                 if before is not None:
+                    await asyncio.to_thread(_wait_until_left, str(directory))
                     await before(directory)
                 await asyncio.to_thread(remove, str(directory))
                 removed.append(directory.name)
@@ -87,6 +90,22 @@ class OnThisMachine(EndsWithItsMaker[H]):
 
     async def close(self) -> None:
         await self._sandboxes.close()
+
+
+def _wait_until_left(directory: str) -> None:
+    """Until no process works in `directory`: what is still being started there would outlive the end of the rest."""
+    last = time.monotonic() + _DYING_S
+    while _is_worked_in(directory) and time.monotonic() < last:
+        time.sleep(0.02)
+
+
+def _is_worked_in(directory: str) -> bool:
+    for process in os.listdir("/proc"):
+        if process.isdigit():
+            with suppress(OSError):  # it ended while we looked, or is another user's
+                if Path(os.readlink(f"/proc/{process}/cwd")).is_relative_to(directory):
+                    return True
+    return False
 
 
 def owner_of(pid: int) -> str:

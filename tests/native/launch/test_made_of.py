@@ -117,7 +117,7 @@ def test_the_network_is_a_loopback(who: Who, launch: Launch) -> None:
 def test_a_listener_of_the_sandbox_is_ours(who: Who, launch: Launch) -> None:
     box = launch.create(who.plain + number(LISTEN, 3128))
     assert box.listener is not None
-    box.listener.settimeout(10)
+    box.listener.settimeout(60)
     call = "import socket as s; s.create_connection(('127.0.0.1', 3128), 5).sendall(b'hello')"
     box.sh(f'/usr/bin/python3 -c "{call}"')
     connection, _ = box.listener.accept()

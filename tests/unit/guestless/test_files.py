@@ -3,13 +3,14 @@
 import asyncio
 import errno
 import os
+import signal
 import stat
 from pathlib import Path
 
 import pytest
 
 from excise.action import FileAction, FileInfo, List, MakeDir, Move, Observation, Read, Remove, Stat, Write
-from excise.guestless.files import run_file
+from excise.guestless.files import error_of, run_file
 
 from .conftest import Run
 
@@ -212,3 +213,8 @@ def test_make_dir_is_content_with_one_that_is_there(run: Run, work: Path) -> Non
     assert do(run, MakeDir("a/b", 0o700)).ok
     assert do(run, MakeDir("a/b", 0o755)).ok
     assert stat.S_IMODE((work / "a" / "b").stat().st_mode) == 0o700
+
+
+def test_what_a_signal_ended_has_no_number() -> None:
+    assert error_of(64 + errno.ENOENT) == errno.ENOENT
+    assert error_of(128 + signal.SIGKILL) is None

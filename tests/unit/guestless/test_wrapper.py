@@ -2,9 +2,13 @@
 
 import asyncio
 import itertools
+import os
 import secrets
+import shutil
+import signal
 from typing import Literal
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -96,9 +100,29 @@ def test_the_callers_variables_are_left_alone(run: Run) -> None:
 
 
 def test_what_is_left_running_is_told(run: Run) -> None:
-    _, ended = ran(run, script("sleep 5 >/dev/null 2>&1 & exit 0"))
+    seen, ended = ran(run, script("sleep 500 >/dev/null 2>&1 & echo $!"))
+    os.kill(int(seen.stdout), signal.SIGKILL)
     assert ended is not None
     assert ended.still_running
+
+
+def test_what_is_left_running_is_told_where_the_numbers_of_processes_begin_again(run: Run) -> None:
+    """In a process namespace whose next number can be chosen: what is left has a lower one than the shell."""
+    unshare = shutil.which("unshare")
+    assert unshare is not None
+    next_is = "echo {} >/proc/sys/kernel/ns_last_pid"
+    high = ("sh", "-c", f'{next_is.format(3000)}; "$0" "$@"; exit $?')
+
+    async def in_a_namespace(action: Exec) -> Observation:
+        argv = (unshare, "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc", *high, *action.argv)
+        return await run(msgspec.structs.replace(action, argv=argv))
+
+    _, ended = ran(in_a_namespace, script(f"{next_is.format(300)}; sleep 500 >/dev/null 2>&1 & exit 0"))
+    assert ended is not None
+    assert ended.still_running
+    _, ended = ran(in_a_namespace, script("exit 0"))
+    assert ended is not None
+    assert not ended.still_running
 
 
 def test_a_script_of_ours_is_no_process_of_its_own(run: Run) -> None:

@@ -228,7 +228,7 @@ def test_a_large_body_behind_a_refused_request_does_not_destroy_the_answer() -> 
 
     def post(port: int) -> bytes:
         with socket.socket() as client:
-            client.settimeout(10)
+            client.settimeout(60)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # so that it cannot be done before it is heard
             client.connect(("127.0.0.1", port))
             client.sendall(head + bytes(900_000))

@@ -213,9 +213,9 @@ try:
     socket.create_connection(("127.0.0.1", int(where.rpartition(":")[2].rstrip("/"))), 5)
 except OSError as error:
     print("directly:", error.strerror)
-print("by proxy:", urllib.request.urlopen(where, timeout=10).read().decode())
+print("by proxy:", urllib.request.urlopen(where, timeout=60).read().decode())
 try:
-    urllib.request.urlopen("http://10.9.9.9/", timeout=10)
+    urllib.request.urlopen("http://10.9.9.9/", timeout=60)
 except OSError as error:
     print("elsewhere:", error)
 """

@@ -2,25 +2,24 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from excise.action import Action, Batch, Command, Exec, Observation, Shell
+from excise.action import Command, Exec
 from excise.adoption import require_adoption
 from excise.errors import CreateError, SandboxLost, SubstrateError
 from excise.guestless.actions import Actions
+from excise.guestless.handle import ExecHandle
 from excise.guestless.inside import Inside, Start
-from excise.guestless.tar import download, upload
-from excise.handles import Readiness, Undeclared, environment, finish, run_batch
+from excise.handles import Readiness, environment, finish
 from excise.host.directories import remove
 from excise.host.exec_wire import CommandWire
 from excise.host.handle import HostHandle
 from excise.host.process import HostProcess
 from excise.spec import Spec
 from excise.storage.users import numbers
-from excise.substrate import Process, require_command
 from excise.substrates.command.direct import DirectActions
 from excise.substrates.command.recipe import Argv, Filling, Recipe
 
@@ -42,7 +41,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """The image's files, to look users up in."""
 
 
-class CommandHandle(Undeclared):
+class CommandHandle(ExecHandle[Actions | DirectActions]):
     """Actions as command lines; files, tar streams and the killing of strays through the sandbox's own shell."""
 
     def __init__(
@@ -60,6 +59,7 @@ class CommandHandle(Undeclared):
         self.id = id
         self._address = address
         self._recipe = recipe
+        self._capabilities = recipe.capabilities
         self._terms = terms
         self._spec = spec
         self._host = host
@@ -113,26 +113,11 @@ class CommandHandle(Undeclared):
     async def adopt(self, spec: Spec) -> None:
         async with self._readiness.turn:
             self._check_open()
-            require_adoption(self._spec, spec, self._recipe.capabilities, self._address)
+            require_adoption(self._spec, spec, self._capabilities, self._address)
             self._spec = spec
             self._readiness.adopt()
 
     # ---- actions
-
-    async def run(self, action: Action) -> Observation:
-        if isinstance(action, Batch):
-            return await run_batch(self, action)
-        self._check(action)
-        return await self._actions.run(action)
-
-    async def start(self, action: Command) -> Process:
-        self._check(action)
-        return await self._actions.start(action)
-
-    def _check(self, action: Action) -> None:
-        self._check_open()
-        if isinstance(action, Exec | Shell):
-            require_command(action, self._recipe.capabilities, self._address)
 
     def _check_open(self) -> None:
         if self._closing is not None:
@@ -184,14 +169,6 @@ class CommandHandle(Undeclared):
             return {"user": user, "uid": user, "gid": user}
         uid, gid = numbers(user, self._terms.root)
         return {"user": user, "uid": str(uid), "gid": str(gid)}
-
-    # ---- streams of files
-
-    async def upload(self, path: str, tar: AsyncIterable[bytes]) -> None:
-        await upload(self, path, tar)
-
-    def download(self, path: str) -> AsyncIterator[bytes]:
-        return download(self, path)
 
     # ---- life
 

@@ -1,18 +1,16 @@
 """One container as a Handle."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import Callable
 from functools import partial
 
-from excise.action import Action, Batch, Command, Observation, Shell
 from excise.adoption import require_adoption
-from excise.errors import SandboxLost
 from excise.guestless.actions import Actions
+from excise.guestless.handle import ExecHandle
 from excise.guestless.inside import Inside
 from excise.guestless.process import GuestlessProcess
-from excise.guestless.tar import download, upload
-from excise.handles import Readiness, Undeclared, environment, finish, make_ready, run_batch
+from excise.handles import Readiness, environment, finish, make_ready
 from excise.spec import Spec
-from excise.substrate import Capabilities, Change, Process, Snapshot, unsupported
+from excise.substrate import Capabilities, Change, Snapshot
 from excise.substrates.docker.changes import compared
 from excise.substrates.docker.engine import Engine
 from excise.substrates.docker.lives import LEASE_S, Lives
@@ -22,7 +20,7 @@ from excise.substrates.docker.snapshots import Snapshots
 _CALLERS_FAULT = ("unable to find user", "unable to find group", "executable file not found", "no such file or directory")
 
 
-class DockerHandle(Undeclared):
+class DockerHandle(ExecHandle[Actions]):
     """Actions by exec, each with a shell of ours around it."""
 
     def __init__(
@@ -84,29 +82,6 @@ class DockerHandle(Undeclared):
             self._actions.limited = self._limited
             self._readiness.adopt()
 
-    # ---- actions
-
-    async def run(self, action: Action) -> Observation:
-        if isinstance(action, Batch):
-            return await run_batch(self, action)
-        self._check(action)
-        return await self._actions.run(action)
-
-    async def start(self, action: Command) -> Process:
-        self._check(action)
-        return await self._actions.start(action)
-
-    def _check(self, action: Action) -> None:
-        self._check_open()
-        if isinstance(action, Shell) and action.session is not None:
-            raise unsupported(self._address, "sessions")
-
-    async def upload(self, path: str, tar: AsyncIterable[bytes]) -> None:
-        await upload(self, path, tar)
-
-    def download(self, path: str) -> AsyncIterator[bytes]:
-        return download(self, path)
-
     # ---- states
 
     async def snapshot(self, *, keep_s: float | None = None) -> Snapshot:
@@ -157,7 +132,3 @@ class DockerHandle(Undeclared):
             self._on_close(self)
         for process in live:
             await process.settled()
-
-    def _check_open(self) -> None:
-        if self._inside.closed:
-            raise SandboxLost("the sandbox is closed")

@@ -1,20 +1,20 @@
 """A container whose actions are `runsc exec`, each with a shell of ours around it."""
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import Callable
 
-from excise.action import Action, Batch, Command, Exec, Observation, Shell
+from excise.action import Command, Exec
 from excise.adoption import require_adoption
 from excise.errors import CreateError, SandboxLost
 from excise.guestless.actions import Actions
+from excise.guestless.handle import ExecHandle
 from excise.guestless.inside import Inside, Start
 from excise.guestless.process import GuestlessProcess
-from excise.guestless.tar import download, upload
-from excise.handles import Readiness, Undeclared, environment, finish, make_ready, run_batch
+from excise.handles import Readiness, environment, finish, make_ready
 from excise.host.exec_wire import CommandWire
 from excise.spec import Spec
 from excise.storage.users import numbers
-from excise.substrate import Capabilities, Change, Process, Snapshot, require_command, unsupported
+from excise.substrate import Capabilities, Change, Snapshot, unsupported
 from excise.substrates.gvisor import bundle
 from excise.substrates.gvisor.container import Container
 from excise.substrates.gvisor.making import Gvisor
@@ -24,7 +24,7 @@ _CALLERS_FAULT = ("no such file or directory", "permission denied", "executable 
 _MAKE_WORKDIR = 'test -d "$1" || { mkdir -p "$1" && chmod 777 "$1"; }'
 
 
-class GvisorHandle(Undeclared):
+class GvisorHandle(ExecHandle[Actions]):
     """A container, and after a reset another one."""
 
     def __init__(
@@ -104,21 +104,6 @@ class GvisorHandle(Undeclared):
 
     # ---- actions
 
-    async def run(self, action: Action) -> Observation:
-        if isinstance(action, Batch):
-            return await run_batch(self, action)
-        self._check(action)
-        return await self._actions.run(action)
-
-    async def start(self, action: Command) -> Process:
-        self._check(action)
-        return await self._actions.start(action)
-
-    def _check(self, action: Action) -> None:
-        self._check_open()
-        if isinstance(action, Exec | Shell):
-            require_command(action, self._capabilities, self._address)
-
     def _check_open(self) -> None:
         if self._inside.closed:
             raise SandboxLost(self._container.lost or "the sandbox is closed")
@@ -136,14 +121,6 @@ class GvisorHandle(Undeclared):
 
     async def _lost(self, reason: str) -> SandboxLost:
         return SandboxLost(f"{reason}; runsc's last words: {self._container.last_words()}")
-
-    # ---- streams of files
-
-    async def upload(self, path: str, tar: AsyncIterable[bytes]) -> None:
-        await upload(self, path, tar)
-
-    def download(self, path: str) -> AsyncIterator[bytes]:
-        return download(self, path)
 
     # ---- states
 

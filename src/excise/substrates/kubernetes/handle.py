@@ -1,18 +1,18 @@
 """One pod as a Handle."""
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import Callable
 
-from excise.action import Action, Batch, Command, Exec, Observation, Shell
+from excise.action import Action, Command, Exec, Observation
 from excise.adoption import require_adoption
 from excise.errors import SandboxLost, SubstrateError
 from excise.guestless.actions import Actions
+from excise.guestless.handle import ExecHandle
 from excise.guestless.inside import Inside, Start
 from excise.guestless.process import GuestlessProcess
-from excise.guestless.tar import download, upload
-from excise.handles import Readiness, Undeclared, environment, finish, run_batch
+from excise.handles import Readiness, environment, finish
 from excise.spec import Spec
-from excise.substrate import Capabilities, Process, require_command
+from excise.substrate import Capabilities, Process
 from excise.substrates.kubernetes import events, pod
 from excise.substrates.kubernetes.api import Object
 from excise.substrates.kubernetes.pods import Pods
@@ -25,7 +25,7 @@ _LAST_EXEC_S = 5.0
 _CALLERS_FAULT = ("executable file not found", "no such file or directory", "permission denied")
 
 
-class KubernetesHandle(Undeclared):
+class KubernetesHandle(ExecHandle[Actions]):
     """Actions by pod exec, each with a shell of ours around it."""
 
     def __init__(
@@ -104,28 +104,13 @@ class KubernetesHandle(Undeclared):
     # ---- actions
 
     async def run(self, action: Action) -> Observation:
-        if isinstance(action, Batch):
-            return await run_batch(self, action)
-        self._check(action)
-        seen = await self._actions.run(action)
+        seen = await super().run(action)
         self._leaves |= seen.still_running
         return seen
 
     async def start(self, action: Command) -> Process:
-        self._check(action)
         self._leaves = True
-        return await self._actions.start(action)
-
-    def _check(self, action: Action) -> None:
-        self._check_open()
-        if isinstance(action, Exec | Shell):
-            require_command(action, self._capabilities, self._address)
-
-    async def upload(self, path: str, tar: AsyncIterable[bytes]) -> None:
-        await upload(self, path, tar)
-
-    def download(self, path: str) -> AsyncIterator[bytes]:
-        return download(self, path)
+        return await super().start(action)
 
     # ---- life
 
@@ -157,7 +142,3 @@ class KubernetesHandle(Undeclared):
             self._on_close(self)
         for process in live:
             await process.settled()
-
-    def _check_open(self) -> None:
-        if self._inside.closed:
-            raise SandboxLost("the sandbox is closed")

@@ -1,20 +1,20 @@
 """One machine as a Handle, by ssh."""
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Callable
+from collections.abc import Callable
 
 import msgspec
 
-from excise.action import Action, Batch, Command, End, Exec, FileAction, Observation, Shell
+from excise.action import Action, Batch, Command, End, Observation
 from excise.adoption import require_adoption
 from excise.errors import SandboxLost
+from excise.guestless.handle import ExecHandle
 from excise.guestless.inside import Inside, Start
 from excise.guestless.process import GuestlessProcess
-from excise.guestless.tar import download, upload
-from excise.handles import Undeclared, environment, finish, make_ready, prepare, run_batch
+from excise.handles import environment, finish, make_ready, prepare
 from excise.network.client import phases
 from excise.spec import Spec
-from excise.substrate import Capabilities, Connection, Process, require_command
+from excise.substrate import Capabilities, Connection
 from excise.substrates.vm.entering import Entrance, Placed
 from excise.substrates.vm.making import Started
 from excise.substrates.vm.ssh import SshClient, SshConnection, SshWire
@@ -25,7 +25,7 @@ _CALLERS_FAULT = ("unshare: failed to execute", "chroot: can't execute")
 _ROOM = "exec /usr/bin/stat -f -c '%a %d' /sandbox"
 
 
-class VmHandle(Undeclared):
+class VmHandle(ExecHandle[Placed]):
     """Actions by exec on one kept-open connection, each with a shell of ours around it."""
 
     def __init__(
@@ -124,10 +124,9 @@ class VmHandle(Undeclared):
             self._adopted, self._is_ready = self._adopted or self._is_ready, False
 
     async def run(self, action: Action) -> Observation:
+        seen = await super().run(action)
         if isinstance(action, Batch):
-            return await run_batch(self, action)
-        self._check(action)
-        seen = await self._actions.run(action)
+            return seen  # each of its parts came by here
         if self._spec.limits.asked() & {"disk_bytes", "inodes"} and await self._is_full(seen):
             return msgspec.structs.replace(seen, end=End.OUT_OF_DISK)
         return seen
@@ -141,21 +140,6 @@ class VmHandle(Undeclared):
             said += frame[1]
         wire.close()
         return "0" in said.decode("ascii", "replace").split()
-
-    async def start(self, action: Command) -> Process:
-        self._check(action)
-        return await self._actions.start(action)
-
-    def _check(self, action: Command | FileAction) -> None:
-        self._check_open()
-        if isinstance(action, Exec | Shell):
-            require_command(action, self._capabilities, self._address)
-
-    async def upload(self, path: str, tar: AsyncIterable[bytes]) -> None:
-        await upload(self, path, tar)
-
-    def download(self, path: str) -> AsyncIterator[bytes]:
-        return download(self, path)
 
     async def connect(self, port: int) -> Connection:
         self._check_open()
@@ -194,7 +178,3 @@ class VmHandle(Undeclared):
         self._on_close(self)
         for process in live:
             await process.settled()
-
-    def _check_open(self) -> None:
-        if self._inside.closed:
-            raise SandboxLost("the sandbox is closed")
