@@ -39,6 +39,16 @@ class Accel(msgspec.Struct, frozen=True):
         return ("-accel", self.name, "-cpu", "host" if self.name == "kvm" else "max,erms=off,fsrm=off")
 
 
+def processors(accel: str, count: int) -> tuple[str, str]:
+    """QEMU's argument for how many a machine has.
+
+    Where it emulates one that no other can ever join, QEMU leaves the memory barriers out of what it translates. But its own
+    threads are the machine's devices, and share memory with it: now and then one misses what the other wrote, raises no
+    interrupt, and both wait. So there is room for a second one, which never comes.
+    """
+    return ("-smp", f"{count},maxcpus={max(2, count)}" if accel == "tcg" else str(count))
+
+
 async def accel(kernel: Kernel, device: Path = _KVM, deadline_s: float = PROBE_S) -> Accel:
     """What works here. Found by booting once, and kept for this kernel of the host and this QEMU."""
     if not os.access(device, os.F_OK):

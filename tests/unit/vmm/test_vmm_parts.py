@@ -15,6 +15,7 @@ import pytest
 
 from excise.errors import SpecError, SubstrateError
 from excise.vmm import kernel, memory
+from excise.vmm.accel import processors
 from excise.vmm.disk import copy_sparse
 from excise.vmm.initrd import entry
 from excise.vmm.kept import kept, place
@@ -165,3 +166,10 @@ def test_a_missing_program_names_its_package() -> None:
 def test_a_program_that_fails_is_told_with_its_words() -> None:
     with pytest.raises(SubstrateError, match="sh failed with 3: why"):
         asyncio.run(run("/bin/sh", "-c", "echo why >&2; exit 3"))
+
+
+def test_an_emulated_processor_keeps_its_barriers() -> None:
+    """Which QEMU leaves out for one that no other can join; its devices are threads of their own."""
+    assert processors("tcg", 1) == ("-smp", "1,maxcpus=2")
+    assert processors("tcg", 4) == ("-smp", "4,maxcpus=4")
+    assert processors("kvm", 1) == ("-smp", "1")

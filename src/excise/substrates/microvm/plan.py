@@ -8,6 +8,7 @@ import msgspec
 from excise.adoption import ABILITY
 from excise.errors import SpecError
 from excise.spec import Limits, Spec
+from excise.vmm.accel import processors
 
 MEMORY_BYTES = 1 << 30
 """Of a machine whose spec says nothing of it. Only what it touches is ever taken from the host."""
@@ -79,7 +80,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         """QEMU's arguments for the machine itself. Those of a copy must be the same."""
         return (
             *("-M", "microvm,memory-backend=memory,pcie=off,usb=off", "-m", f"{self.memory_bytes // _MEBIBYTE}M"),
-            *("-accel", self.host.accel, "-cpu", "host" if self.host.accel == "kvm" else _EMULATED, "-smp", str(self.cpus)),
+            *("-accel", self.host.accel, "-cpu", "host" if self.host.accel == "kvm" else _EMULATED),
+            *processors(self.host.accel, self.cpus),
             *("-serial", "chardev:console"),
             *("-drive", f"id=root,file={_escaped(self.disk)},format=raw,if=none,read-only=on,file.locking=off"),
             *("-device", "virtio-blk-device,drive=root"),

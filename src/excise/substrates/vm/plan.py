@@ -9,7 +9,7 @@ import msgspec
 
 from excise.spec import Limits
 from excise.substrates.vm import boot
-from excise.vmm.accel import Accel
+from excise.vmm.accel import Accel, processors
 
 MEBIBYTE = 1 << 20
 RESERVE_BYTES = 192 * MEBIBYTE
@@ -42,7 +42,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         line = (*COMMAND_LINE, EMULATED) if self.accel.name == "tcg" else COMMAND_LINE
         disks = ((self.system, True), (self.image, True), (self.private, False))
         return (
-            *("-M", "q35", *self.accel.arguments(), "-smp", str(self.cpus)),
+            *("-M", "q35", *self.accel.arguments(), *processors(self.accel.name, self.cpus)),
             *("-m", f"{math.ceil(self.memory_bytes / MEBIBYTE)}M"),
             *("-kernel", str(self.kernel), "-initrd", str(self.initrd), "-append", " ".join(line)),
             *("-serial", "chardev:console", "-device", "virtio-rng-pci", "-device", "virtio-serial-pci"),

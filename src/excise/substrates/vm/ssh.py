@@ -16,6 +16,7 @@ _NAME = "sandbox"
 STDERR = 2
 SILENT_S = 180.0
 """Every command of ours says something within this, however slow the machine is, or never will."""
+_ROUSE_S = 5.0
 T = TypeVar("T")
 SshClient: TypeAlias = Any
 """asyncssh's SSHClientConnection, whose types say too little to be of use."""
@@ -69,7 +70,10 @@ async def connect(sock: socket.socket, keys: Keys) -> SshClient:
             compression_algs=["none"],
             login_timeout=0,
             connect_timeout=None,
-            keepalive_interval=0,
+            # It is asked only so that an interrupt comes: an emulated machine was seen to wait for one that had been lost. Who
+            # answers late, or is paused, is not hung up on.
+            keepalive_interval=_ROUSE_S,
+            keepalive_count_max=1 << 31,
         )
     except asyncssh.HostKeyNotVerifiable as error:
         raise CreateError(f"the machine that answered is not the one that was made: {error}") from None
