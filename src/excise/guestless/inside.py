@@ -27,6 +27,11 @@ class Wire(Protocol):
         """Whether the end of stdin can be said while output still comes."""
         ...
 
+    @property
+    def exit_code(self) -> int | None:
+        """The wrapping shell's own, known once output has ended, where the engine says it."""
+        ...
+
     async def frame(self) -> tuple[int, bytes] | None:
         """The next piece of output and the stream it belongs to (2: stderr); None at the end."""
         ...

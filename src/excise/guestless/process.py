@@ -15,6 +15,8 @@ from excise.handles import finish, observe
 from excise.substrate import Process
 
 _KILLED = 137
+_SIGNALLED = 128
+"""Codes above it are signals'; below it the shell ended by itself, and it never does without its last word."""
 _BEGIN_S = 30.0
 
 
@@ -150,6 +152,9 @@ class GuestlessProcess:
             return Observation(end=end, exit_code=ended.exit_code, still_running=ended.still_running)
         if self._began is None:
             return await self._never_began()
+        code = self._open_wire.exit_code
+        if code is not None and code < _SIGNALLED:
+            raise await self._inside.lost(f"the action ended with code {code}, and the end of its output was lost on the way")
         # The wrapping shell shrugs off every signal it can: without a last word it was killed, or the container was.
         return Observation(end=self._end(_KILLED, await self._inside.counts()), exit_code=_KILLED)
 

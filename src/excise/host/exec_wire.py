@@ -10,6 +10,8 @@ class CommandWire:
     """A `Wire` over a process of this machine."""
 
     half_closes = True
+    exit_code: int | None = None
+    """What a tool ends with is its own code as often as the shell's."""
 
     def __init__(self, process: HostProcess) -> None:
         self.id = process.id

@@ -30,6 +30,9 @@ class ExecConnection:
     aiodocker has such a stream too, but without a half-close, which is how stdin says its end.
     """
 
+    exit_code: int | None = None
+    """The daemon would have to be asked."""
+
     def __init__(
         self,
         reader: asyncio.StreamReader,

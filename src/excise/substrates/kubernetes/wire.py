@@ -115,6 +115,10 @@ class PodWire:
     def half_closes(self) -> bool:
         return self._stream.half_closes
 
+    @property
+    def exit_code(self) -> int | None:
+        return None if self._stream.ending is None else self._stream.ending.exit_code
+
     async def frame(self) -> tuple[int, bytes] | None:
         while (frame := await self._stream.frame()) is not None:
             channel, data = frame

@@ -113,6 +113,7 @@ class SshWire:
         self._room = asyncio.Event()
         self._room.set()
         self._answered = False
+        self._exit_code: int | None = None
         self._paused_machine: Callable[[], bool] = _never
 
     @classmethod
@@ -143,6 +144,10 @@ class SshWire:
     @property
     def half_closes(self) -> bool:
         return True
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._exit_code
 
     async def frame(self) -> tuple[int, bytes] | None:
         while not self._frames:
@@ -217,7 +222,8 @@ class SshWire:
         return True
 
     def exit_status_received(self, status: int) -> None:
-        """The wrapping shell has said it, where the program cannot forge it."""
+        """Of the action itself the wrapping shell has said it, where the program cannot forge it."""
+        self._exit_code = status
 
     def exit_signal_received(self, signal: str, core_dumped: bool, msg: str, lang: str) -> None:
         """As above."""

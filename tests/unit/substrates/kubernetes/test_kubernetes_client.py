@@ -11,10 +11,14 @@ import pytest
 import yaml
 from aiohttp import WSMsgType, web
 
+from excise.action import Exec
 from excise.errors import CapacityError, ExciseError, SandboxLost, SpecError, SubstrateError
+from excise.guestless.actions import Actions
+from excise.guestless.inside import Inside, Start
 from excise.substrates.kubernetes.api import Api
 from excise.substrates.kubernetes.refusals import Conflict, Forbidden, Gone, Unauthorized, Unreachable, losses
 from excise.substrates.kubernetes.watch import PodWatch
+from excise.substrates.kubernetes.wire import Boot, PodWire
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 PODS = "/api/v1/namespaces/here/pods"
@@ -409,3 +413,30 @@ def test_an_exec_that_is_refused_is_sorted(tmp_path: Path) -> None:
             await api.exec("p", "c", ("true",))
 
     asyncio.run(against(tmp_path, answer, use))
+
+
+@pytest.mark.parametrize(("status", "code"), [(b'{"status":"Success"}', 0), (json.dumps(FAILED).encode(), 7)])
+def test_output_that_was_cut_off_is_a_loss_and_no_kill(tmp_path: Path, status: bytes, code: int) -> None:
+    """The API says how the wrapping shell ended, but its last words are missing."""
+    asked: list[Any] = []
+
+    async def script(socket: web.WebSocketResponse) -> None:
+        marker = [value for key, value in asked[0] if key == "command"][4]
+        fields = " ".join(str(number) for number in range(3, 40))
+        await socket.send_bytes(b"\x01" + f"\x1e{marker} 7 (sh) {fields}|\x1ebegun".encode())
+        await socket.send_bytes(b"\x03" + status)
+
+    async def use(api: Api) -> None:
+        async def lost(otherwise: str) -> SandboxLost:
+            return SandboxLost(otherwise)
+
+        async def start(asked: Start) -> PodWire:
+            boot = Boot(asked)
+            return PodWire(await api.exec("p", "c", boot.argv), boot, lost, ())
+
+        process = await Actions(Inside(start, lost=lost), variables=lambda _: {}).start(Exec(("true",)))
+        with pytest.raises(SandboxLost, match=f"code {code}, and the end of its output was lost"):
+            await process.wait()
+        process.release()
+
+    asyncio.run(against(tmp_path, serving(script, "v5.channel.k8s.io", asked), use))
