@@ -44,7 +44,7 @@ def test_who_kills_its_runner_loses_the_sandbox() -> None:
 
 def test_more_processes_than_we_may_open_descriptors_are_all_killed() -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    highest = max(int(link.name) for link in Path("/proc/self/fd").iterdir())
     resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 64, limits[1]))
     many = highest + 120
     try:
