@@ -27,7 +27,7 @@ def verdicts(runs_here: Callable[[str], None], tmp_path_factory: pytest.TempPath
             return {one.case.name: one for one in await check(substrate, Spec(), jobs=4, deadline_s=DEADLINE_S)}
 
     place: Path = tmp_path_factory.mktemp("served")
-    with served.serving(place) as server:
+    with served.serving(place, "--drain", "0s") as server:
         yield asyncio.run(judged(server.url))
 
 
