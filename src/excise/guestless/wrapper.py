@@ -21,8 +21,8 @@ _LONGEST_MARK_BYTES = 4096
 # The shell's own stderr is /dev/null, since some shells remark on a child's death by signal there.
 # `exec` in a subshell, because a bare "$@" would prefer a builtin (echo, test, exit) to the program of that name.
 # Nothing forks after the program has ended: at its limit of processes a sandbox could not, and would never say the end.
-# The shell and its ancestors, who may have the action's mark, are not what it left running; their numbers tell no order,
-# for a kernel begins again at its highest.
+# The shell and its ancestors, who may have the action's mark, are not what it left running. What came after the shell has a
+# higher number, unless the kernel has begun again: then the last number given is lower, and everybody but they is looked at.
 # What the limits did is read before and after, in either generation of cgroups, if the sandbox has limits at all.
 _COUNTS = r"""
 excise_counts() {
@@ -62,15 +62,24 @@ else
     EXCISE_CODE=$?
 fi
 set -- "$EXCISE_CODE" 0
-EXCISE_WORD=$$ EXCISE_LEFT=" "
-while [ "${{EXCISE_WORD:-0}}" -gt 0 ]; do
-    EXCISE_LEFT="$EXCISE_LEFT$EXCISE_WORD "
-    IFS= read -r EXCISE_STDIN <"/proc/$EXCISE_WORD/stat" || break
-    EXCISE_STDIN=${{EXCISE_STDIN##*) ? }}
-    EXCISE_WORD=${{EXCISE_STDIN%% *}}
-done
+EXCISE_CODE=
+read -r EXCISE_LEFT EXCISE_LEFT EXCISE_LEFT EXCISE_LEFT EXCISE_CODE </proc/loadavg
+EXCISE_LEFT=
+if [ "${{EXCISE_CODE:-0}}" -lt $$ ]; then
+    EXCISE_WORD=$$ EXCISE_LEFT=" "
+    while [ "${{EXCISE_WORD:-0}}" -gt 0 ]; do
+        EXCISE_LEFT="$EXCISE_LEFT$EXCISE_WORD "
+        IFS= read -r EXCISE_STDIN <"/proc/$EXCISE_WORD/stat" || break
+        EXCISE_STDIN=${{EXCISE_STDIN##*) ? }}
+        EXCISE_WORD=${{EXCISE_STDIN%% *}}
+    done
+fi
 for EXCISE_WORD in /proc/[0-9]*; do
-    case $EXCISE_LEFT in *" ${{EXCISE_WORD#/proc/}} "*) continue ;; esac
+    EXCISE_CODE=${{EXCISE_WORD#/proc/}}
+    case $EXCISE_LEFT in
+    '') [ "$EXCISE_CODE" -gt $$ ] || continue ;;
+    *" $EXCISE_CODE "*) continue ;;
+    esac
     while IFS= read -r EXCISE_STDIN || [ -n "$EXCISE_STDIN" ]; do
         case $EXCISE_STDIN in *"EXCISE_ACTION=$EXCISE_ACTION"*) set -- "$1" 1; break 2 ;; esac
     done <"$EXCISE_WORD/environ"
