@@ -1,6 +1,6 @@
 """Write docs/economics.md, isolation and economics in one table, anew from results that are committed.
 
-    python bench/economics_page.py                  from docs/results/isolation, or what there is instead of it
+    python bench/economics_page.py                  from docs/results/isolation
     python bench/economics_page.py RESULTS ...      from these
     python bench/economics_page.py --check          exit 1 if the page is not what the committed results say
 
@@ -17,9 +17,7 @@ from excise.report.economics import markdown
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/economics.md"
-BEST = ("docs/results/isolation",)
-INSTEAD = ("docs/results/paper", "docs/results/namespace/density.json")
-"""Until the plan `isolation` was run: rows without gVisor and machines, of a run that did not record how far each isolates."""
+RESULTS = ("docs/results/isolation",)
 
 
 def page(places: tuple[str, ...]) -> str:
@@ -36,7 +34,7 @@ rollouts ([advise.md](advise.md)).
 
 def main() -> int:
     asked = tuple(word for word in sys.argv[1:] if not word.startswith("-"))
-    new = page(asked or (BEST if (ROOT / BEST[0]).exists() else INSTEAD))
+    new = page(asked or RESULTS)
     if "--check" in sys.argv:
         return int(not PAGE.exists() or PAGE.read_text() != new)
     PAGE.write_text(new)

@@ -39,7 +39,7 @@ def _cells(one: Standing) -> list[str]:
     declared = one.declared
     name = f"`{one.address}`" + ("~" if one.estimated else "") + (" (another run)" if one.elsewhere else "")
     isolation = (
-        ["not recorded", "not recorded"] if declared is None else [declared.kernel, ", ".join(declared.isolates) or "nothing"]
+        ["not recorded", "not recorded"] if declared is None else [_kernel(one), ", ".join(declared.isolates) or "nothing"]
     )
     seen = NOT if one.observed is None else ", ".join(name for name, yes in one.observed.seen.items() if yes) or "none of it"
     if not one.measured:
@@ -48,6 +48,13 @@ def _cells(one: Standing) -> list[str]:
     slow = NOT if one.slowdown is None else _beside(one.slowdown, 100.0)
     slow = "0, by definition" if one.reference else slow
     return [name, *isolation, seen, _ms(one.start_s), _ms(one.action_s), slow, reset, *_weight(one.weighed)]
+
+
+def _kernel(one: Standing) -> str:
+    """Whose it is; and what a machine's numbers hang on most, whether its processor is the host's or emulated."""
+    assert one.declared is not None
+    accel = one.versions.get("accel", "").partition(" ")[0]
+    return one.declared.kernel + {"": "", "tcg": ", emulated (TCG)"}.get(accel, f" ({accel.upper()})")
 
 
 def _weight(weighed: Weighed | None) -> list[str]:

@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import msgspec
+
 from excise.economics.table import rows
 from excise.economics.weighed import Observed
 from excise.report.economics import markdown
@@ -56,3 +58,15 @@ def test_what_neighbours_saw_and_what_idle_ones_weigh_stand_beside():
     assert cells[3] == "its load"
     assert cells[-2:] == ["2.00", "10"]
     assert table(host)["docker"].fit_in_host == 8 * 1024 / 2
+
+
+def test_a_row_says_what_runs_its_machines_code():
+    host = measured_host()
+
+    def kernel_of_gvisor(accel):
+        told = [msgspec.structs.replace(one, versions={"accel": accel} if accel else {}) for one in rows(host)]
+        (line,) = [line for line in markdown(told, host).splitlines() if line.startswith("| `gvisor`")]
+        return line.split("|")[2].strip()
+
+    said = [kernel_of_gvisor(accel) for accel in ("", "tcg (there is no /dev/kvm)", "kvm")]
+    assert said == ["intercepted", "intercepted, emulated (TCG)", "intercepted (KVM)"]
