@@ -18,7 +18,7 @@ from excise.registry import make
 from excise.sandbox import Sandbox
 from excise.spec import Limits, Mount, Secret, Spec, Step
 from excise.substrate import Snapshot, Substrate
-from excise.substrates.docker import DockerGuestSubstrate, DockerSubstrate
+from excise.substrates.docker import DockerGuestSubstrate, DockerSubstrate, snapshots
 from excise.substrates.docker.changes import told
 from excise.substrates.docker.container import LABELS, LEASE, SANDBOX, SNAPSHOT, Prepared, again, config, listed
 from excise.trace import Trace, recording
@@ -282,7 +282,9 @@ def test_a_snapshot_that_was_discarded_under_a_sandbox_goes_with_it(address: str
     asyncio.run(scenario())
 
 
-def test_a_snapshot_that_a_later_one_is_made_of_goes_with_that(address: str) -> None:
+def test_a_snapshot_that_a_later_one_is_made_of_goes_with_that(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshots, "MAKING_S", 0.0)
+
     async def scenario() -> None:
         async with connected(address) as substrate, sandbox(substrate) as box:
             first = await box.snapshot()
@@ -297,6 +299,22 @@ def test_a_snapshot_that_a_later_one_is_made_of_goes_with_that(address: str) -> 
             await other.discard(third)
             assert {first.id, second.id} <= set(await other.collect())  # it was another client that discarded them
             assert [image_ids(one) for one in (first, second, third)] == [[], [], []]
+
+    asyncio.run(scenario())
+
+
+def test_gc_spares_what_another_client_is_committing(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon makes an image, and then gives it its name."""
+    name = uuid.uuid4().hex
+
+    async def scenario() -> None:
+        async with connected(address) as other, sandbox(other) as box:
+            labels = f"LABEL {SNAPSHOT}={name} {LEASE}={time.time() + 600:.3f}"
+            image = docker("commit", "--change", labels, box.id).strip()
+            assert name not in await other.collect()
+            assert docker("images", "-aq", "--no-trunc", "--filter", f"label={SNAPSHOT}={name}").split() == [image]
+            monkeypatch.setattr(snapshots, "MAKING_S", 0.0)
+            assert name in await other.collect()
 
     asyncio.run(scenario())
 

@@ -22,6 +22,8 @@ _GONE, _IN_USE = 404, 409
 _GOING = "unrecognized image ID"
 """What the daemon says of an image that is being removed at the same moment."""
 
+MAKING_S = 10.0
+
 
 def reference(snapshot: Snapshot) -> str:
     return f"{SNAPSHOTS}:{snapshot.id}"
@@ -176,7 +178,8 @@ class Snapshots:
 
     async def collect(self) -> tuple[str, ...]:
         """Remove the snapshots whose lease ran out and which no sandbox is made of, and say which."""
-        over = [image for image in await self.engine.images(container.SNAPSHOT) if _is_over(image)]
+        found = await self.engine.images(container.SNAPSHOT)
+        over = [image for image in found if _is_over(image) and not _is_being_made(image)]
         taken: list[str] = []
         progress = True
         while progress:  # one may be what another was made of
@@ -209,9 +212,18 @@ class Snapshots:
 
 def _is_over(image: dict[str, Any]) -> bool:
     """Whether it was discarded, or its lease ran out. One that the user gave a name of their own is the user's."""
-    names, left_s = _names(image), container.listed(image).lease_left_s
-    expired = left_s is not None and left_s < 0
-    return not names or (expired and names == [f"{SNAPSHOTS}:{image['Labels'][container.SNAPSHOT]}"])
+    names = _names(image)
+    return not names or (_is_expired(image) and names == [f"{SNAPSHOTS}:{image['Labels'][container.SNAPSHOT]}"])
+
+
+def _is_being_made(image: dict[str, Any]) -> bool:
+    """Whether it may be another client's that was committed a moment ago: the daemon gives it its name only then."""
+    return not _names(image) and not _is_expired(image) and time.time() - image["Created"] < MAKING_S
+
+
+def _is_expired(image: dict[str, Any]) -> bool:
+    left_s = container.listed(image).lease_left_s
+    return left_s is not None and left_s < 0
 
 
 def _names(image: dict[str, Any]) -> list[str]:
