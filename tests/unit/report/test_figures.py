@@ -9,7 +9,7 @@ import pytest
 
 from excise.meter.records import Cell
 from excise.report.facts import Facts
-from excise.report.figures.marks import Span, dots, finished, spread
+from excise.report.figures.marks import LONGEST_NAME, Span, dots, finished, shortened, spread
 from excise.report.figures.render import drawing, grammar, png, standalone
 from excise.report.figures.theme import DARK, LIGHT
 from excise.report.parts import Figure
@@ -165,3 +165,12 @@ def test_an_axis_leaves_room_for_the_labels_and_has_ticks():
 def test_the_engine_takes_the_nearest_grammar_that_it_knows():
     known = ["5.8", "5.20", "6.1", "6.4"]
     assert [grammar(wanted, known) for wanted in ("v5.20.1", "v6.4.1", "v6.9.0", "v5.1.0")] == ["5.20", "6.4", "6.4", "6.4"]
+
+
+def test_addresses_that_differ_in_an_option_stay_apart_beside_an_axis() -> None:
+    """Rows are told apart by their names: two of one name would be drawn over each other."""
+    addresses = [f"hosted:namespace?hosted.rtt_ms={rtt}&hosted.packets=1" for rtt in (1, 10, 50)]
+    names = [shortened(address) for address in addresses]
+    assert len(set(names)) == 3
+    assert all(len(name) <= LONGEST_NAME for name in names)
+    assert shortened("pool:fake?pool.a=0.5") == "pool:fake?a=0.5"

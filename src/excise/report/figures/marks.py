@@ -1,6 +1,7 @@
 """What several figures share: axes of time, dots with their intervals, lines with their names at the end."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -35,11 +36,17 @@ def width(wide: bool) -> int:
 
 
 def shortened(name: str) -> str:
-    """A name that fits beside an axis; the table has it whole."""
+    """A name that fits beside an axis; the table has it whole.
+
+    Rows are told apart by it: of an address the options say more than what comes before them, and whose they are the least.
+    """
+    before, mark, options = name.partition("?")
+    if mark:
+        name = before + mark + re.sub(r"(^|&)[^=&]*\.", r"\1", options)
     if len(name) <= LONGEST_NAME:
         return name
-    half = (LONGEST_NAME - 1) // 2
-    return f"{name[:half]}…{name[-half:]}"
+    tail = (LONGEST_NAME - 1) * (2 if mark else 1) // (3 if mark else 2)
+    return f"{name[: LONGEST_NAME - 1 - tail]}…{name[-tail:]}"
 
 
 class Span:
