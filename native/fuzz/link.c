@@ -173,6 +173,8 @@ static void feed(struct guest *guest, const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    static const struct guest_machine machine = {.boot_id = -1};
+    static const struct guest_config plain, of_machine = {.machine = &machine};
     static struct guest guest;
     static char *received, *queue;
 
@@ -181,6 +183,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         queue = malloc(LINK_OUT_BYTES);
     }
     memset(&guest, 0, sizeof guest);
+    guest.config = size % 2 == 0 ? &plain : &of_machine;
     guest.link.received = received;
     guest.link.queue = queue;
     if (setjmp(exited) == 0)

@@ -319,6 +319,25 @@ def test_gc_spares_what_another_client_is_committing(address: str, monkeypatch: 
     asyncio.run(scenario())
 
 
+def test_snapshots_that_are_discarded_at_once_are_all_gone(address: str) -> None:
+    """Each discard sweeps up after the others: one inspects what another is removing."""
+
+    async def scenario() -> None:
+        async with connected(address) as substrate, sandbox(substrate) as box:
+            taken: list[Snapshot] = []
+            for number in range(5):
+                await box.write("file", str(number))
+                taken.append(await box.snapshot())
+                if number < 4:
+                    await box.reset(taken[-1])
+            await box.close()
+            await asyncio.gather(*(substrate.discard(one) for one in taken))
+            await substrate.discard(taken[0])
+            assert [image_ids(one) for one in taken] == [[]] * 5
+
+    asyncio.run(scenario())
+
+
 def test_discarding_the_later_of_two_takes_the_earlier_along(address: str) -> None:
     async def scenario() -> None:
         async with connected(address) as substrate:

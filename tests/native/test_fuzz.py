@@ -10,6 +10,8 @@ import pytest
 NATIVE = Path(__file__).parents[2] / "native"
 FUZZ = NATIVE / "fuzz"
 RUNS = {"untar": 3_000, "fields": 100_000, "link": 30_000, "users": 30_000, "plan": 30_000, "status": 100_000}
+APART = ("sh", "-c", '"$@"; exit $?', "sh")
+"""A process between: what a process took before it became the fuzzer counts as the fuzzer's, and we are large."""
 _LIMIT_S = 600
 """Of seconds, and the work is counted in runs: a busy machine takes longer over the same."""
 pytestmark = pytest.mark.timeout(2 * _LIMIT_S)
@@ -45,7 +47,7 @@ def test_no_input_breaks_it(fuzzers: Path, tmp_path: Path, name: str) -> None:
         "-rss_limit_mb=1024",
     ]
     ran = subprocess.run(
-        [*command, f"-artifact_prefix={tmp_path}/", str(found), str(FUZZ / "seeds" / name)],
+        [*APART, *command, f"-artifact_prefix={tmp_path}/", str(found), str(FUZZ / "seeds" / name)],
         capture_output=True,
         text=True,
         errors="replace",

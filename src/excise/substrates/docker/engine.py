@@ -28,6 +28,8 @@ T = TypeVar("T")
 _DETACH_KEYS = "ctrl-^,ctrl-],ctrl-^,ctrl-],ctrl-^"
 _FREEZES = 20
 _NO_CONNECTION = 900  # aiodocker's own status, beside HTTP's
+GOING = ("unrecognized image ID", "layer does not exist")
+"""What the daemon says of an image that is being removed at the same moment."""
 
 
 class Engine:
@@ -210,11 +212,11 @@ class Engine:
         with self.losses():
             async with docker.session.get(url, params=params) as response:
                 said = await response.read()
-                if response.status == 404:
+                if response.status < 400:
+                    return said
+                if response.status == 404 or any(word.encode() in said for word in GOING):
                     return None
-                if response.status >= 400:
-                    raise SandboxLost(f"the Docker daemon said: {said.decode('utf-8', 'replace').strip()}")
-                return said
+                raise SandboxLost(f"the Docker daemon said: {said.decode('utf-8', 'replace').strip()}")
 
     async def post(self, path: str, *, params: dict[str, str], data: Any) -> Any:
         """A request aiodocker has no method for, with its answer's last JSON document."""

@@ -15,12 +15,10 @@ from excise.spec import Spec
 from excise.storage.background import to_end
 from excise.substrate import SessionState, Snapshot
 from excise.substrates.docker import container
-from excise.substrates.docker.engine import Engine
+from excise.substrates.docker.engine import GOING, Engine
 from excise.substrates.docker.images import SNAPSHOTS, Images, missing
 
 _GONE, _IN_USE = 404, 409
-_GOING = "unrecognized image ID"
-"""What the daemon says of an image that is being removed at the same moment."""
 
 MAKING_S = 10.0
 
@@ -159,7 +157,7 @@ class Snapshots:
                 # Only this one: the daemon would go on with nameless images it came from, which may be the user's.
                 done = await docker.images.delete(image, force=force, noprune=True)
             except DockerError as error:
-                gone = error.status == _GONE or _GOING in error.message
+                gone = error.status == _GONE or any(word in error.message for word in GOING)
                 if not gone and error.status != _IN_USE:
                     raise
                 return gone
