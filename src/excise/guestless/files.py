@@ -15,12 +15,10 @@ from typing import Literal
 import msgspec
 
 from excise.action import KEEP_ALL, Exec, FileAction, FileInfo, List, MakeDir, Move, Observation, Read, Remove, Stat, Write
-from excise.guestless.wrapper import plain
+from excise.guestless.wrapper import SIGNALLED, plain
 from excise.handles import failed_file
 
 _ERRNO_BASE = 64
-_KILLED_BASE = 128
-"""Above it: what a shell makes of a signal."""
 TIMEOUT_S = 600.0
 
 # absent PATH: leave, saying why PATH is not there. refused PATH: why it cannot be changed; root is refused only by what is
@@ -198,7 +196,7 @@ def script(text: str, *arguments: str) -> Exec:
 
 def error_of(exit_code: int | None) -> int | None:
     """The errno a script's exit code stands for, if it stands for one."""
-    if exit_code is None or exit_code > _KILLED_BASE:
+    if exit_code is None or exit_code > SIGNALLED:
         return None  # a signal ended it
     code = exit_code - _ERRNO_BASE
     return code if code in errno.errorcode else None

@@ -10,13 +10,11 @@ from excise.action import Command, End, Event, Exec, Exit, Observation, Output
 from excise.errors import SandboxLost, SpecError
 from excise.guestless.inside import STDERR, Inside, Wire
 from excise.guestless.kill import kill, send
-from excise.guestless.wrapper import Began, Counts, Stream, Wrapped, wrap
+from excise.guestless.wrapper import SIGNALLED, Began, Counts, Stream, Wrapped, wrap
 from excise.handles import finish, observe
 from excise.substrate import Process
 
 _KILLED = 137
-_SIGNALLED = 128
-"""Codes above it are signals'; below it the shell ended by itself, and it never does without its last word."""
 _BEGIN_S = 30.0
 
 
@@ -153,7 +151,7 @@ class GuestlessProcess:
         if self._began is None:
             return await self._never_began()
         code = self._open_wire.exit_code
-        if code is not None and code < _SIGNALLED:
+        if code is not None and code < SIGNALLED:
             raise await self._inside.lost(f"the action ended with code {code}, and the end of its output was lost on the way")
         # The wrapping shell shrugs off every signal it can: without a last word it was killed, or the container was.
         return Observation(end=self._end(_KILLED, await self._inside.counts()), exit_code=_KILLED)

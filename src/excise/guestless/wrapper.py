@@ -13,6 +13,10 @@ import msgspec
 MARKER = "EXCISE_ACTION"
 """The variable every process of an action inherits; `kill` finds them by it."""
 
+SIGNALLED = 128
+"""A shell's codes above it are signals'; below it a shell of ours ended by itself, and the wrapping one never does without its
+last word."""
+
 _SEPARATOR = b"\x1e"
 _LONGEST_MARK_BYTES = 4096
 

@@ -21,6 +21,7 @@ from excise.substrates.docker.images import SNAPSHOTS, Images, missing
 _GONE, _IN_USE = 404, 409
 
 MAKING_S = 10.0
+"""For the daemon to give an image that it has made its name."""
 
 
 def reference(snapshot: Snapshot) -> str:
